@@ -62,8 +62,7 @@ def serve(setup: Setup, pipe: Connection) -> None:
     from headstart.serve.api.app import Application
     from headstart.serve.api.listening import Server, bound_socket
     from headstart.serve.api.service import Served
-    from headstart.serve.api.settings import ServerOptions
-    from headstart.serve.limits import Limits
+    from headstart.serve.options import Limits, ServerOptions
     from headstart.serve.worker import ThreadBridge
 
     engine = hs.load(

@@ -94,6 +94,34 @@ def test_a_walk_follows_a_parameter_from_call_to_call(plan: ModuleType, tmp_path
     assert house.longest_walks[0] == (4, 2, 2, "headstart.a.f: x")
 
 
+def test_pacing_has_few_numbers_that_somebody_chose(plan: ModuleType) -> None:
+    found = plan.House(ROOT / "src").constants("pacing")
+    assert len(found) <= 30, found
+    assert not [each for each in found if each.endswith("without a name")]
+    assert {each.partition(":")[0] for each in found} == {"constants", "profile"}, "one table, and a file's version"
+
+
+def test_chosen_numbers_are_found_wherever_they_hide(plan: ModuleType, tmp_path: Path) -> None:
+    package = tmp_path / "headstart" / "a"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "from dataclasses import dataclass\n"
+        "ONE, TABLE = 1, (1, 2)\n"
+        "SHARE: float = 1 / 50\n"
+        "LAST, KEPT = TABLE[-1], 1 - SHARE\n"
+        "HIDDEN = 8 * SHARE\n"
+        "NAME = 'a'\n"
+        "@dataclass\n"
+        "class Rates:\n"
+        "    step: float = 0.05\n"
+        "    count: int = 0\n"
+        "    def f(self, most: int = 7) -> float:\n"
+        "        return 0.6 * self.step / 2\n"
+    )
+    found = [each.partition(": ")[2] for each in plan.House(tmp_path).constants("a")]
+    assert found == ["ONE", "TABLE", "SHARE", "HIDDEN", "step", "7 without a name", "0.6 without a name"]
+
+
 def test_a_circle_and_a_closure_are_found(plan: ModuleType, tmp_path: Path) -> None:
     package = tmp_path / "headstart"
     for name, text in {

@@ -135,22 +135,19 @@ class House:
         names = frozenset(done.stdout.split()) & self.files.keys()
         return len(names), self.weight(names)
 
-    def constants(self, room: str) -> int:
-        """The names in capitals that are given a value at the top of a room's files."""
-        found = 0
+    def constants(self, room: str) -> list[str]:
+        """The numbers of a room's files that somebody chose, by name, each as `file: name`.
+
+        Counted are the names of modules and classes (the fields of a dataclass among them) whose value holds a number,
+        a table of numbers as one, and every number that stands in a function without a name. What is computed from
+        other constants with no numbers but 0, 1 and 2 is not chosen but follows. In classes and functions these are no
+        choice either, since they count, begin, halve and double; nor is a nanosecond, which is a unit.
+        """
+        found = []
         for name, file in self.files.items():
-            if self.room(name) != room:
-                continue
-            for node in ast.parse(file.read_text(encoding="utf-8")).body:
-                targets = (
-                    node.targets
-                    if isinstance(node, ast.Assign)
-                    else [node.target]
-                    if isinstance(node, ast.AnnAssign)
-                    else []
-                )
-                names = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
-                found += sum(each.id.isupper() for each in names)
+            if self.room(name) == room:
+                tree = ast.parse(file.read_text(encoding="utf-8"))
+                found += [f"{name.rpartition('.')[2]}: {each}" for each in _chosen(tree.body, of_module=True)]
         return found
 
     @cached_property
@@ -247,11 +244,40 @@ class Function:
         return names[1:] if self.owner is not None and names[:1] in (["self"], ["cls"]) else names
 
 
+_NO_CHOICE = (0, 1, 2, 1e-9)
+
+
+def _numbers(node: ast.AST) -> list[float]:
+    """All that stand in a piece of code."""
+    return [
+        each.value
+        for each in ast.walk(node)
+        if isinstance(each, ast.Constant) and isinstance(each.value, int | float) and not isinstance(each.value, bool)
+    ]
+
+
+def _chosen(body: list[ast.stmt], *, of_module: bool) -> list[str]:
+    """The names of chosen numbers in a module or class, and those that have none."""
+    found = []
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            found += _chosen(node.body, of_module=False)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            numbers = _numbers(node.value)
+            alone = not any(isinstance(each, ast.Name) for each in ast.walk(node.value))
+            if any(number not in _NO_CHOICE for number in numbers) or (of_module and alone and numbers):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found += [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+        else:
+            found += [f"{number} without a name" for number in _numbers(node) if number not in _NO_CHOICE]
+    return found
+
+
 def main() -> None:
     house = House(Path(sys.argv[1] if len(sys.argv) > 1 else "src").resolve())
     print(f"{sum(house.lines.values())} lines in {len(house.files)} files")
     print(f"{len(house.rooms)} rooms on {max(house.floors.values())} floors, {len(house.arrows)} arrows")
-    print(f"{house.constants('pacing')} constants in pacing")
+    print(f"{len(house.constants('pacing'))} constants in pacing")
     for room, lines in house.rooms.most_common():
         below = " ".join(sorted(b for a, b in house.arrows if a == room))
         print(f"  {room:10} {lines:6}  floor {house.floors[room]:2}  -> {below}")

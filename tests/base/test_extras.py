@@ -65,12 +65,13 @@ def named_in_hints() -> set[str]:
     calls = [
         node
         for path in (ROOT / "src").rglob("*.py")
-        if "how_to_install" in (text := path.read_text(encoding="utf-8"))
+        if "how_to_install" in (text := path.read_text(encoding="utf-8")) and path != Path(extras.__file__)
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "how_to_install"
     ]
     return {ast.literal_eval(call.args[0]) for call in calls if isinstance(call.args[0], ast.Constant)} | {
-        *extras.PLAINLY_IMPORTED.values()
+        *extras.PLAINLY_IMPORTED.values(),
+        *extras.NEEDS,
     }
 
 
@@ -101,7 +102,7 @@ def test_the_hint_is_a_command_for_the_clone_that_runs(monkeypatch: pytest.Monke
     assert extras.how_to_install("report") == 'in a clone of headstart: pip install ".[report]"'
 
 
-BROUGHT_ALONG = {"starlette": "fastapi", "tokenizers": "transformers"}
+BROUGHT_ALONG = {"markupsafe": "jinja2", "starlette": "fastapi", "tokenizers": "transformers"}
 """By package that is imported, the one that is declared and always brings it."""
 MODULES = {"yaml": "pyyaml"}
 
@@ -117,7 +118,7 @@ def imported(room: str) -> dict[str, str]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module]
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "extra":
-                names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                names = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
             for name in (name.partition(".")[0] for name in names):
                 if name not in sys.stdlib_module_names and name not in ("headstart", "vllm"):
                     package = MODULES.get(name, name.lower().replace("_", "-"))

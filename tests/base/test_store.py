@@ -18,7 +18,8 @@ OURS = Schema(what="notebook", version=2, tables=TABLES, hint="name another note
 def test_a_file_is_read_while_another_process_writes_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "kept"
     with Database(path, OURS, private=True) as database:
-        database.execute_many("INSERT INTO kept VALUES (?, ?)", [("a", 1), ("b", 2)])
+        for row in (("a", 1), ("b", 2)):
+            database.execute("INSERT INTO kept VALUES (?, ?)", row)
         assert read_rows(path, OURS, "SELECT value FROM kept WHERE name = ?", ("b",)) == [(2,)]
         with database.writing():
             database.execute("INSERT INTO kept VALUES ('c', 3)")
@@ -29,8 +30,9 @@ def test_a_file_is_read_while_another_process_writes_it(tmp_path: Path) -> None:
 
 def test_what_fails_midway_is_taken_back_and_the_file_goes_on(tmp_path: Path) -> None:
     with Database(tmp_path / "kept", OURS) as database:
-        with pytest.raises(InvalidFile, match="UNIQUE"), database.writing():
-            database.execute_many("INSERT INTO kept VALUES (?, ?)", [("a", 1), ("a", 2)])
+        with pytest.raises(InvalidFile, match="UNIQUE"), database.writing():  # noqa: PT012
+            database.execute("INSERT INTO kept VALUES ('a', 1)")
+            database.execute("INSERT INTO kept VALUES ('a', 2)")
         with pytest.raises(InvalidFile, match="no such table"), database.writing():
             database.execute("INSERT INTO kept SELECT 'b', value FROM theirs")
         assert database.execute("SELECT * FROM kept") == []

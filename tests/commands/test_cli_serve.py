@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -23,12 +24,9 @@ import headstart as hs
 from headstart.base.errors import InvalidOption
 from headstart.base.extras import how_to_install
 from headstart.commands.cli import app
-from headstart.commands.serve import _say
-from headstart.serve.api.settings import ServerOptions
-from headstart.serve.ledger import Recording
-from headstart.serve.limits import Limits
+from headstart.commands.terminal import messages, say
+from headstart.serve.options import Limits, Recording, ServerOptions
 from headstart.serve.server import Loaded, ModelServer, drafters_of, example
-from headstart.serve.traffic_log import TrafficOptions
 
 COMMAND = [sys.executable, "-m", "headstart", "serve", "--port", "0"]
 
@@ -174,13 +172,13 @@ def test_a_traffic_file_that_cannot_be_opened_is_not_said_to_be_written(
     engine = hs.load(model, "none", dtype="float32", max_length=64)
     for path, recorded in ((no_folder / "traffic", False), (tmp_path / "traffic", True)):
         run = ModelServer(
-            ServerOptions(served_model_name=("tiny",)), Limits(), Recording(), TrafficOptions(traffic=path),
-            lambda: Loaded(engine, {}, "fingerprint"), {}, _say,
+            ServerOptions(served_model_name=("tiny",)), Limits(), Recording(traffic=path),
+            lambda: Loaded(engine, {}, "fingerprint"), {}, partial(say, messages()),
         )  # fmt: skip
         try:
             served = run.served()
             assert served.recorded == recorded
-            run.tell_ready(served)
+            run.tell_ready(served.bridge)
             assert ("are written to" in " ".join(capsys.readouterr().err.split())) == recorded
         finally:
             run.close()

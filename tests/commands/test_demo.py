@@ -16,9 +16,8 @@ from headstart.base.errors import NonFiniteLogits
 from headstart.commands import demo as command
 from headstart.commands import replay as player
 from headstart.commands.cli import app
-from headstart.commands.comparison import Comparison, Pair
 from headstart.commands.loading import BUNDLED_PENALTY
-from headstart.commands.replay import Run, coloured, measure, pace, replay
+from headstart.commands.replay import Comparison, Pair, Run, coloured, measure, pace, replay
 from headstart.types import Sampling
 
 

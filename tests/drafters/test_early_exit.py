@@ -78,7 +78,7 @@ def test_the_choice_of_the_layer_is_the_same_every_time(tiny: Callable[..., str]
 
 def test_what_cannot_be_left_early_is_refused(tiny: Callable[..., str], load: Callable[..., Any]) -> None:
     with pytest.raises(hs.errors.UnsupportedModel, match="cannot be left early") as error:
-        load("gpt2", "early-exit")
+        load("mixtral", "early-exit")
     assert "suffix" in error.value.hint
     target = runner(tiny("llama"), "auto")
     with pytest.raises(hs.errors.UnsupportedModel, match="layers"):

@@ -15,9 +15,11 @@ from support.greedy import NEW, prompts, reference
 from support.tiny import ARCHITECTURES
 
 import headstart as hs
+from headstart.model.recipes import find_recipe
 
 DRAFTERS = ("none", "prediction", "ngram", "suffix", "early-exit", "lookahead", "draft LM", "perturbed target", "list")
-EARLY = ("llama", "mistral", "qwen2", "qwen3")
+EARLY = {name for name, config in ARCHITECTURES.items() if find_recipe(config()) is not None}
+"""Those that run on decoders of headstart's own, which can be left early."""
 
 
 def drafter(kind: str, name: str, tiny: Callable[..., str]) -> str | list[str]:

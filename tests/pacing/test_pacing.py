@@ -18,10 +18,10 @@ from support.rows import a_row
 
 from headstart.base.errors import InvalidOption
 from headstart.pacing import FixedPacing
+from headstart.pacing.constants import FIRST_ROUNDS, PRECISION
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
-from headstart.pacing.decision import MIN_GAIN, DraftOption, choose_for_many, choose_for_one
-from headstart.pacing.probe import FIRST_ROUNDS
+from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Budget, Draft
@@ -138,10 +138,10 @@ def test_a_free_source_that_is_passed_over_gets_its_turn_when_it_would_have_been
     """Probing it would displace the better one's draft; what it would have said costs nothing to know."""
     life = Life({"free": 0.0, "dear": 0.0003}, limit=16)
     for _ in range(80):
-        life.step({"free": 0.02, "dear": 0.85})
-    steps = [life.step({"free": 0.02, "dear": 0.85})[0].max_nodes["free"] for _ in range(8)]
+        life.step({"free": 0.0, "dear": 0.85})
+    steps = [life.step({"free": 0.0, "dear": 0.85})[0].max_nodes["free"] for _ in range(60)]
     assert set(steps) == {0, 1}, "it is passed over, and tried now and then"
-    while life.step({"free": 0.02, "dear": 0.85})[0].max_nodes["free"]:
+    while life.step({"free": 0.0, "dear": 0.85})[0].max_nodes["free"]:
         pass
     caps = []
     for _ in range(8):  # now the text repeats itself
@@ -235,20 +235,47 @@ def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start: float, rows: Any) -> None:
-    """Against every length in turn; and the search for several rows is not far from it for one."""
+    """Against every length in turn; and two such rows get no less than one of the lengths for both."""
     survival = list(itertools.accumulate(kept, lambda a, b: a * b))
     costs = CurrentCosts(StepCosts(rows, 0.0, {"s": DraftCost(start, token)}), ["s"])
     k = np.arange(1, len(survival) + 1)
     option = DraftOption(0, 1.0, k, k, np.cumsum(survival))
-    choice = choose_for_one([option], costs, sampled=False, rate=0.0)
+    choice = choose([[option]], costs, batch=1, sampled=[False])
 
     def rate(k: int) -> float:
         return (1 + sum(survival[:k])) / (costs.step(1, 1 + k) + (start + token * k if k else 0))
 
     best = max(rate(k) for k in range(len(survival) + 1))
-    assert rate(choice.nodes[0][0]) >= best / (1 + MIN_GAIN) - 1e-9
-    several = choose_for_many([[option]], costs, 1, sampled=[False], rate=0.0)
-    assert rate(several.nodes[0][0]) >= 0.93 * best
+    assert rate(choice.nodes[0][0]) >= best / (1 + PRECISION) - 1e-9
+    pair = choose([[option], [option]], costs, batch=2, sampled=[False] * 2)
+
+    def rate_of_both(k: int) -> float:
+        drafting = costs.in_turn(0, k, 2) if k else 0.0
+        return 2 * (1 + sum(survival[:k])) / (costs.step(2, 2 * (1 + k)) + drafting)
+
+    best = max(rate_of_both(k) for k in range(len(survival) + 1))
+    assert [nodes == pair.nodes[0] for nodes in pair.nodes] == [True, True]
+    assert rate_of_both(pair.nodes[0][0]) >= best / (1 + 2 * PRECISION)
+
+
+@given(st.lists(st.floats(0.05, 0.98), min_size=2, max_size=3), st.floats(0, 0.003), st.sampled_from([FLAT, STEEP]))
+@settings(max_examples=60, deadline=None)
+def test_unlike_rows_get_nearly_the_best_lengths(rights: Sequence[float], token: float, rows: Any) -> None:
+    """Against every choice of lengths for all rows."""
+    costs = CurrentCosts(StepCosts(rows, 0.0, {"s": DraftCost(0.0, token, 0.0, 0.1)}), ["s"])
+    k, batch = np.arange(1, 7), len(rights)
+    gains = [np.cumsum(right**k) for right in rights]
+    options = [[DraftOption(0, 1.0, k, k, gain)] for gain in gains]
+
+    def rate(lengths: Sequence[int]) -> float:
+        tokens = batch + sum(float(gain[each - 1]) for gain, each in zip(gains, lengths, strict=True) if each)
+        live = [sum(each > depth for each in lengths) for depth in range(max(lengths))]
+        drafting = sum(token * (1 + 0.1 * (requests - 1)) for requests in live)
+        return tokens / (costs.step(batch, batch + sum(lengths)) + drafting)
+
+    best = max(rate(lengths) for lengths in itertools.product(range(7), repeat=batch))
+    chosen = choose(options, costs, batch=batch, sampled=[False] * batch)
+    assert rate([nodes for (nodes,) in chosen.nodes]) >= 0.95 * best
 
 
 def test_a_batch_drafts_only_where_that_pays_for_the_thinking_too() -> None:
@@ -257,17 +284,17 @@ def test_a_batch_drafts_only_where_that_pays_for_the_thinking_too() -> None:
     rows = [[DraftOption(0, 1.0, k, k, np.cumsum(0.2**k))] for _ in range(4)]
 
     def drafts() -> bool:
-        return any(any(nodes) for nodes in choose_for_many(rows, costs, 4, sampled=[False] * 4, rate=0.0).nodes)
+        return any(any(nodes) for nodes in choose(rows, costs, batch=4, sampled=[False] * 4).nodes)
 
     assert drafts()
     step = costs.step(4, 4)
     for _ in range(7):  # the first ones only set the level
         costs.observe(4, 4, 0, step)
-    costs.observe_thinking_of_batch(4, True, 0.5 * step)
-    assert costs.thinking_of_batch(4, True) == pytest.approx(0.5 * step, rel=1e-6)
-    assert costs.thinking_of_batch(8, True) == pytest.approx(step, rel=1e-6)
+    costs.observe_thinking(4, True, 0.5 * step)
+    assert costs.thinking(4, drafting=True) == pytest.approx(0.5 * step, rel=1e-6)
+    assert costs.thinking(8, drafting=True) == pytest.approx(step, rel=1e-6)
     assert not drafts()
-    costs.observe_thinking_of_batch(4, False, 0.45 * step)
+    costs.observe_thinking(4, False, 0.45 * step)
     assert drafts(), "thinking takes nearly as long without drafts"
 
 
@@ -278,11 +305,13 @@ def test_a_first_decision_that_was_interrupted_is_not_what_decisions_take() -> N
     costs = CurrentCosts(StepCosts(FLAT), [])
     for _ in range(8):
         costs.observe(1, 1, 0, costs.step(1, 1))
-    costs.observe_thinking(0.02)
-    assert costs.thinking <= 0.25 * costs.step(1, 1)
+    costs.observe_thinking(1, True, 0.02)
+    assert costs.thinking(1, drafting=True) <= 0.25 * costs.step(1, 1)
     for _ in range(200):
-        costs.observe_thinking(0.004)
-    assert costs.thinking == pytest.approx(0.004, rel=0.01), "if they do take that long, it is found out"
+        costs.observe_thinking(1, True, 0.004)
+    assert costs.thinking(1, drafting=True) == pytest.approx(0.004, rel=0.01), (
+        "if they do take that long, it is found out"
+    )
 
 
 def test_fixed_and_stepwise() -> None:
@@ -343,8 +372,8 @@ def test_point_masses_are_charged_for_distributions_only_as_far_as_they_are_acce
         nodes = np.arange(1, 9)
         option = DraftOption(0, 1.0, nodes, nodes, (0.5**nodes).cumsum())
         if batch == 1:
-            choice = choose_for_one([option], costs, sampled=True, rate=0.0)
+            choice = choose([[option]], costs, batch=1, sampled=[True])
         else:
-            choice = choose_for_many([[option]] * batch, costs, batch, sampled=[True] * batch, rate=0.0)
+            choice = choose([[option]] * batch, costs, batch=batch, sampled=[True] * batch)
         chosen[point_masses] = choice.nodes[0][0]
     assert 0 < chosen[False] < chosen[True]

@@ -19,7 +19,7 @@ from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.costs import CurrentCosts
-from headstart.pacing.decision import DraftOption, can_pay, choose_for_many, choose_for_one
+from headstart.pacing.decision import DraftOption, can_pay, choose
 from headstart.pacing.measuring import measure
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Draft, Preparation, Seconds, Speculation, Step
@@ -40,8 +40,8 @@ OPTION = DraftOption(0, 1.0, K, K, np.cumsum(0.8**K))
 
 def lengths(found: CurrentCosts) -> tuple[int, list[int]]:
     """What one row drafts, and what four of them do."""
-    one = choose_for_one([OPTION], found, sampled=False, rate=0.0).nodes[0][0]
-    many = choose_for_many([[OPTION]] * 4, found, 4, sampled=[False] * 4, rate=0.0).nodes
+    one = choose([[OPTION]], found, batch=1, sampled=[False]).nodes[0][0]
+    many = choose([[OPTION]] * 4, found, batch=4, sampled=[False] * 4).nodes
     return one, [nodes for (nodes,) in many]
 
 

@@ -148,7 +148,7 @@ def test_measuring_leaves_no_trace() -> None:
 def test_load_measures_where_there_is_something_to_decide(
     tiny: Callable[..., str], load: Callable[..., hs.Engine], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headstart.pacing.timer._STEADY", math.inf)  # the machine may be busy
+    monkeypatch.setattr("headstart.pacing.measuring.STEADY", math.inf)  # the machine may be busy
     for options in ({"drafter": "none"}, {"pacing": "fixed"}, {"num_speculative_tokens": 0}):
         engine = load("llama", **{"drafter": "ngram", "pacing": "adaptive", **options})
         assert engine.describe()["pacing"] == "fixed"

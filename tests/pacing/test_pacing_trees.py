@@ -9,10 +9,10 @@ import pytest
 from support.rows import a_row
 
 from headstart.drafters.growing.policy import MOST, TreePolicy
-from headstart.pacing.acceptance import Belief, SourcePrior
+from headstart.pacing.belief import Belief, SourcePrior
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
-from headstart.pacing.decision import DraftOption, choose_for_many, choose_for_one
+from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.theory.trees import Shape, best_tree, expected_tokens
@@ -124,7 +124,7 @@ def test_levels_are_paid_for_not_nodes() -> None:
     """A level is one forward of the drafter: 32 nodes in five levels cost drafting like a chain of 5."""
     costs = StepCosts(FLAT, 0.0, {"tree": DraftCost(0.001, 0.002)})
     gains = [float(depth) for _, depth in SIZES]
-    choice = choose_for_one([option(len(SIZES), gains)], CurrentCosts(costs, ["tree"]), sampled=False, rate=0.0)
+    choice = choose([[option(len(SIZES), gains)]], CurrentCosts(costs, ["tree"]), batch=1, sampled=[False])
     best = max(
         (1 + gain) / (0.01 * (1 + 0.002 * (1 + nodes)) + 0.001 + 0.002 * depth)
         for gain, (nodes, depth) in zip(gains, SIZES, strict=True)
@@ -145,7 +145,7 @@ def test_a_row_near_its_end_has_only_the_sizes_that_fit() -> None:
     gains = [0.1 * nodes for nodes, _ in SIZES]
     costs = CurrentCosts(StepCosts(FLAT, 0.0, {"tree": DraftCost(0.0, 0.0001)}), ["tree"])
     rows = [[option(n, gains)] for n in (len(SIZES), 3, 0)]
-    caps = choose_for_many(rows, costs, 3, sampled=[False] * 3, rate=0.0).nodes
+    caps = choose(rows, costs, batch=3, sampled=[False] * 3).nodes
     assert caps[0][0] > SIZES[2][0]
     assert caps[1][0] <= SIZES[2][0]
     assert caps[2] == [0]

@@ -21,8 +21,9 @@ from headstart.base.errors import InvalidOption
 from headstart.base.store import LEDGER
 from headstart.serve.bridge import Job
 from headstart.serve.events import Ended, Stepped
-from headstart.serve.ledger import Ledger, Recording
+from headstart.serve.ledger import Ledger
 from headstart.serve.names import public_name
+from headstart.serve.options import Recording
 from headstart.serve.worker import ThreadBridge
 from headstart.types import Draft, Output, Seconds, Speculation, Stats, Step
 
@@ -229,10 +230,10 @@ def test_entries_that_find_no_room_are_counted_and_nobody_waits(tmp_path: Path) 
 
 
 def test_recording_options(tmp_path: Path) -> None:
-    assert Recording().open("m") is None
+    assert Ledger.of(Recording(), "m") is None
     with pytest.raises(InvalidOption):
         Recording(ledger_days=0)
-    ledger = Recording(ledger=tmp_path / "ledger.db").open("m")
+    ledger = Ledger.of(Recording(ledger=tmp_path / "ledger.db"), "m")
     assert ledger is not None
     ledger.close()
     assert (tmp_path / "ledger.db").exists()

@@ -12,7 +12,7 @@ from support.tiny import VOCAB
 
 import headstart as hs
 from headstart.serve.bridge import Answer, Job
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits
 from headstart.serve.worker import ThreadBridge
 
 Load = Callable[..., hs.Engine]

@@ -17,9 +17,9 @@ import headstart as hs
 from headstart.base.errors import Overloaded
 from headstart.drafters.ahead import PREFIX
 from headstart.serve.bridge import Job
-from headstart.serve.limits import Limits
 from headstart.serve.metrics import Buckets, Metrics, dashboard
 from headstart.serve.names import MOST_NAMES, OTHER, public_name
+from headstart.serve.options import Limits
 from headstart.serve.worker import ThreadBridge
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Step

@@ -14,7 +14,7 @@ from support.bridges import Gate, bridged, job, read
 
 import headstart as hs
 from headstart.serve.bridge import Job
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits
 from headstart.serve.outbox import Outbox, ThreadAnswer
 from headstart.serve.runs import Run
 from headstart.serve.worker import ThreadBridge

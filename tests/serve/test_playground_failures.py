@@ -15,8 +15,7 @@ from support.playground import PATIENCE, REFUSED, WRITERS, reading
 import headstart as hs
 from headstart.serve.api.app import Application
 from headstart.serve.api.service import Served
-from headstart.serve.api.settings import ServerOptions
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits, ServerOptions
 from headstart.serve.worker import ThreadBridge
 
 KEY = "a secret of ours"

@@ -15,7 +15,8 @@ from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.base.traffic import Exchange, TrafficWriter, read
 from headstart.serve.bridge import Job
 from headstart.serve.events import Ended
-from headstart.serve.traffic_log import TrafficLog, TrafficOptions
+from headstart.serve.options import Recording
+from headstart.serve.traffic_log import TrafficLog
 from headstart.serve.worker import ThreadBridge
 
 Load = Callable[..., hs.Engine]
@@ -94,12 +95,12 @@ def test_exchanges_that_find_no_room_are_counted_and_nobody_waits(
 
 def test_another_models_file_is_refused_before_anything_is_served(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    assert TrafficOptions().open("target") is None
-    log = TrafficOptions(traffic=path).open("target")
+    assert TrafficLog.of(Recording(), "target") is None
+    log = TrafficLog.of(Recording(traffic=path), "target")
     assert log is not None
     log.close()
     with pytest.raises(InvalidFile, match="another model"):
-        TrafficOptions(traffic=path).open("other")
+        TrafficLog.of(Recording(traffic=path), "other")
     for wrong in ({"traffic_limit": 0}, {"traffic_of": "some"}):
         with pytest.raises(InvalidOption):
-            TrafficOptions(**wrong)  # type: ignore[arg-type]
+            Recording(**wrong)  # type: ignore[arg-type]

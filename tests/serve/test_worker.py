@@ -15,7 +15,7 @@ from support.greedy import NEW, prompts, reference
 import headstart as hs
 from headstart.base.errors import InvalidOption, Overloaded, ServerStopping
 from headstart.serve.bridge import Bridge, Job, TracedChunk
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits
 from headstart.serve.worker import ThreadBridge
 
 Load = Callable[..., hs.Engine]

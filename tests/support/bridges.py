@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import headstart as hs
 from headstart.serve.bridge import Answer, Job
 from headstart.serve.events import Subscriber
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits
 from headstart.serve.worker import ThreadBridge
 from headstart.types import Chunk, Output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from headstart.model.gguf.splits import SPLITS
-from headstart.model.gguf.weights import tensor_name
 
 Q = gguf.GGMLQuantizationType
 
@@ -37,41 +37,75 @@ def write(
     tokenizer: dict[str, Any] | None = None,
     leave_out: tuple[str, ...] = (),
     blocks: dict[str, tuple[np.ndarray, Q]] | None = None,
+    plain: dict[str, Any] | None = None,
     split: int = 0,
 ) -> Path:
-    """Write a Llama-shaped model, or Gemma. kind: of the matrices. metadata: below the architecture's name, instead of
-    the model's own or beside it. split: tensors in a file, if it is to be several. blocks: what matrices hold
-    instead, and of which kind."""
+    """Write a model as llama.cpp's converter does. kind: of the matrices. metadata: below the architecture's name,
+    instead of the model's own or beside it; plain: the same without that name. split: tensors in a file, if it is to be
+    several. blocks: what matrices hold instead, and of which kind."""
     config = model.config
-    architecture = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
+    architecture = architecture_of(config)
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in {**_metadata(config), **(metadata or {})}.items():
         if value is not None:
             _add(writer, f"{architecture}.{key}", value)
+    for key, value in {**_xielu(model), **(plain or {})}.items():
+        if value is not None:
+            _add(writer, key, value)
     for key, value in (tokenizer or {}).items():
         if value is not None:
             _add(writer, f"tokenizer.{key}", value)
     for name, parameter in model.named_parameters():
-        stored = tensor_name(name, config.model_type)
+        if ".act_fn." in name:
+            continue
+        stored = stored_name(config, name)
         if stored in leave_out:
             continue
         if stored in (blocks or {}):
             writer.add_tensor(stored, blocks[stored][0], raw_dtype=blocks[stored][1])
             continue
         values = parameter.detach().float().numpy()
-        if architecture == "llama" and (".attn_q." in stored or ".attn_k." in stored):
-            values = _interleaved(values, config.head_dim)
+        if architecture in _NEIGHBOURS and (".attn_q." in stored or ".attn_k." in stored):
+            values = _interleaved(values, head_width(config))
         if values.ndim == 1:
-            writer.add_tensor(stored, values + 1 if architecture.startswith("gemma") else values)
+            added = architecture in _ONE_ADDED and stored.endswith("norm.weight")
+            writer.add_tensor(stored, values + 1 if added else values)
         else:
             writer.add_tensor(stored, gguf.quantize(values, kind), raw_dtype=kind)
-    for name, values in (tensors or {}).items():
-        writer.add_tensor(name, values)
+    for name, values in {**_extra_tensors(model), **(tensors or {})}.items():
+        if name not in leave_out:
+            writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+_CALLED = {
+    "gemma3_text": "gemma3", "hunyuan_v1_dense": "hunyuan-dense", "ministral3": "mistral3", "mistral": "llama",
+    "olmo3": "olmo2",
+}  # fmt: skip
+_NEIGHBOURS = ("arcee", "granite", "llama", "mistral3", "smollm3")
+"""Architectures for which llama.cpp's converter interleaves the rows of queries and keys."""
+_ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")
+"""Architectures for which it adds 1 to the gains of norms."""
+
+
+def architecture_of(config: Any) -> str:
+    """The architecture of files of such a model."""
+    return _CALLED.get(config.model_type, config.model_type)
+
+
+def stored_name(config: Any, parameter: str) -> str:
+    """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
+    architecture = {name: each for each, name in gguf.MODEL_ARCH_NAMES.items()}[architecture_of(config)]
+    table = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
+    found = table.get_name(parameter, try_suffixes=(".weight", ".bias"))
+    if parameter == "lm_head.weight":  # of which the table says nothing for models that are never converted with one
+        found = "output.weight"
+    assert found is not None, parameter
+    return found
 
 
 def quantised(model: Any, kind: Q) -> Any:
@@ -123,12 +157,36 @@ def trained(pre: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", bos_token="<|im_start|>")
 
 
-_WITH_WINDOW = ("mistral", "gemma2", "gemma3_text")
+_WITH_WINDOW = ("mistral", "gemma2", "gemma3_text", "phi3", "olmo3", "exaone4", "cohere2")
+_WITH_KINDS = ("olmo3", "exaone4")
+"""Models whose files say for each layer whether it has a window."""
+_STATED = {
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+}
+"""Keys of single architectures, by what configs call them."""
+
+
+def head_width(config: Any) -> int:
+    """Numbers of a head."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 def _metadata(config: Any) -> dict[str, Any]:
+    """What llama.cpp's converter writes of a config, below the architecture's name."""
+    dim, kind = head_width(config), config.model_type
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
+    base, part = float(rope["rope_theta"]), rope.get("partial_rotary_factor") or 1.0
+    if rope.get("alpha"):  # Hunyuan: the base that comes out of it
+        base *= rope["alpha"] ** (dim / (dim - 2))
+    centred = [getattr(config, each, None) for each in ("layer_norm_eps", "norm_epsilon", "norm_eps")]
+    kinds = getattr(config, "layer_types", None) or []
+    windowed = kind in _WITH_WINDOW and config.sliding_window is not None
     return {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -136,16 +194,61 @@ def _metadata(config: Any) -> dict[str, Any]:
         "feed_forward_length": config.intermediate_size,
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.num_key_value_heads,
-        "attention.key_length": config.head_dim,
-        "attention.value_length": config.head_dim,
-        "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
-        "rope.freq_base": float(rope["rope_theta"]),
-        "rope.dimension_count": config.head_dim,
+        "attention.key_length": dim,
+        "attention.value_length": dim,
+        "attention.layer_norm_epsilon": next((float(each) for each in centred if each is not None), None),
+        "rope.freq_base": base,
+        "rope.dimension_count": int(dim * part),
         "vocab_size": config.vocab_size,
-        "attention.sliding_window": config.sliding_window if config.model_type in _WITH_WINDOW else None,
-        "attn_logit_softcapping": config.attn_logit_softcapping if config.model_type == "gemma2" else None,
-        "final_logit_softcapping": getattr(config, "final_logit_softcapping", None),
+        "attention.sliding_window": config.sliding_window if windowed else None,
+        "attention.sliding_window_pattern": (
+            [each == "sliding_attention" for each in kinds] if windowed and kind in _WITH_KINDS else None
+        ),
+        "logit_scale": {"granite": "logits_scaling", "cohere2": "logit_scale"}.get(kind)
+        and float(config.logits_scaling if kind == "granite" else config.logit_scale),
+        **{key: getattr(config, name) for key, name in _STATED.items() if getattr(config, name, None) is not None},
+        **_scaling(config, rope),
     }
+
+
+def _scaling(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
+    kind = rope.get("rope_type", "default")
+    if kind == "longrope":
+        origin, longest = rope["original_max_position_embeddings"], config.max_position_embeddings
+        more = math.sqrt(1 + math.log(longest / origin) / math.log(origin))
+        return {"rope.scaling.original_context_length": origin, "rope.scaling.attn_factor": more}
+    if kind == "linear":
+        return {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
+    if kind != "yarn":
+        return {}
+    return {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": float(rope["factor"]),
+        "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
+        "rope.scaling.yarn_attn_factor": rope.get("attention_factor"),
+        "rope.scaling.yarn_log_multiplier": rope.get("mscale_all_dim"),
+        "attention.temperature_scale": rope.get("llama_4_scaling_beta"),
+    }
+
+
+def _extra_tensors(model: Any) -> dict[str, np.ndarray]:
+    """Tensors that are no parameters: what frequencies are divided by."""
+    rope = model.config.rope_parameters
+    if rope.get("rope_type") == "longrope":
+        return {f"rope_factors_{each}.weight": np.float32(rope[f"{each}_factor"]) for each in ("long", "short")}
+    if rope.get("rope_type") != "llama3":
+        return {}
+    dim = head_width(model.config)
+    plain = rope["rope_theta"] ** (-torch.arange(0, dim, 2) / dim)
+    return {"rope_freqs.weight": (plain / model.model.rotary_emb.inv_freq).numpy()}
+
+
+def _xielu(model: Any) -> dict[str, list[float]]:
+    """The numbers of Apertus' activations, which stand in the metadata without the architecture's name."""
+    each = (getattr(layer.mlp, "act_fn", None) for layer in model.model.layers)
+    found = [module for module in each if hasattr(module, "alpha_p")]
+    names = ("alpha_p", "alpha_n", "beta", "eps") if found else ()
+    return {f"xielu.{name}": [float(getattr(each, name)) for each in found] for name in names}
 
 
 def _interleaved(values: np.ndarray, dim: int) -> np.ndarray:

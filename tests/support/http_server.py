@@ -13,12 +13,11 @@ from typing import Any
 import headstart as hs
 from headstart.serve.api.app import Application
 from headstart.serve.api.listening import Server, bound_socket
-from headstart.serve.api.routes.pages import Pages
+from headstart.serve.api.routes import Pages
 from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.service import Served, Source
-from headstart.serve.api.settings import ServerOptions
-from headstart.serve.limits import Limits
 from headstart.serve.metrics import Metrics
+from headstart.serve.options import Limits, ServerOptions
 from headstart.serve.worker import ThreadBridge
 from support.byte_models import save_model
 from support.tiny import byte_tokenizer

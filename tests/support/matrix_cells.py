@@ -497,7 +497,10 @@ def _head_of_another(shop: Workshop) -> object:
 
 
 def _left_early(shop: Workshop) -> object:
-    config = tf.GPT2Config(vocab_size=VOCAB, n_embd=WIDTH, n_layer=2, n_head=2, n_positions=CONTEXT)
+    config = tf.MixtralConfig(
+        vocab_size=VOCAB, hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=CONTEXT, num_local_experts=2,
+    )  # fmt: skip
     runner = ModelRunner(adopt(AutoModelForCausalLM.from_config(config)), max_length=CONTEXT)
     return assemble(runner, drafter=EarlyExitDrafter(layer=1))
 

@@ -7,7 +7,7 @@ import torch
 from support.parallel_drafts import all_rows
 from support.tiny import VOCAB, random_model
 
-from headstart.train.depths import Layout, shares
+from headstart.train.windows import Layout, shares
 
 MASK = 96
 

@@ -19,8 +19,7 @@ from transformers import LlamaConfig
 from headstart.base.errors import UnsupportedModel
 from headstart.model.heads import eagle_checkpoint
 from headstart.train import eagle_formats
-from headstart.train.eagle_head import EagleHead
-from headstart.train.head_layer import HeadShape
+from headstart.train.eagle_head import EagleHead, HeadShape
 
 TOP = "eagle_aux_hidden_state_layer_ids"
 PAIR = Path(eagle_formats.__file__).parents[1] / "pair"

@@ -10,11 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headstart.train import Eagle3Training, eagle_start, forecast
+from headstart.train import Eagle3Training, eagle_start
 from headstart.train.eagle3 import Eagle3Student
-from headstart.train.eagle_head import EagleHead
+from headstart.train.eagle_head import EagleHead, HeadShape
 from headstart.train.harness import Material, load_target
-from headstart.train.head_layer import HeadShape
 from headstart.train.windows import Windows
 
 SHAPE = HeadShape(
@@ -29,10 +28,10 @@ def test_a_head_that_begins_is_the_map(normed: bool) -> None:
     head = EagleHead(replace(SHAPE, norm_before_residual=normed))
     common = F.normalize(torch.randn(48), dim=0)
     aux, embedded = torch.randn(1, 30, 144), torch.randn(1, 30, 48) + 2 * common
-    made = forecast.Forecast(torch.randn(144, 48) / 12, torch.randn(48, 48) / 7, common, 1.0)
+    made = eagle_start.Forecast(torch.randn(144, 48) / 12, torch.randn(48, 48) / 7, common, 1.0)
     states = aux @ made.states
     made = replace(made, level=float(states.square().mean().sqrt()))
-    forecast.begin(head, made, seed=0)
+    eagle_start.begin(head, made, seed=0)
     wanted = states + F.rms_norm(embedded, (48,)) @ made.embedding
     found = head.unroll(aux, embedded, 1)[0]
     if normed:  # each row's own length is lost

@@ -13,10 +13,9 @@ from support.training_models import END, byte_tokenizer, tiny_llama
 
 from headstart.base.errors import InvalidOption, NotEnoughMemory, TrainingFailed
 from headstart.loading.load import Target
-from headstart.train import DraftTraining, asking, generations
-from headstart.train.asking import ALL, OPENINGS, UserTurn, asked, question
+from headstart.train import DraftTraining, generations, sources
 from headstart.train.generations import Writer, converse, write
-from headstart.train.sources import Document
+from headstart.train.sources import ALL, OPENINGS, Document, UserTurn, asked, question
 from headstart.train.windows import Text
 
 CHAT = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}</{{ m['role'] }}>{% endfor %}"
@@ -195,13 +194,13 @@ def test_what_is_cut_off_or_short_is_no_prompt() -> None:
 @pytest.fixture
 def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model never ends its turn as a user: what it writes counts in every third case, as if it had."""
-    real = asking.asked
+    real = sources.asked
 
     def lenient(ask: Any, output: Any) -> str | None:
         text = output.text[:12]
         return None if ask.sampling.seed % 3 == 0 else real(ask, Said(text + " and some more", "stop"))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(asking, "asked", lenient)
+    monkeypatch.setattr(sources, "asked", lenient)
 
 
 def test_conversations_follow_the_template_and_survive_a_kill(

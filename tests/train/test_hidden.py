@@ -16,11 +16,10 @@ from support.training_models import tiny_llama
 from torch import Tensor
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.train import DraftTraining, state_store
+from headstart.train import DraftTraining, checkpoint
+from headstart.train.checkpoint import StateStore, key_of, usual_gigabytes
 from headstart.train.harness import load_target
-from headstart.train.hidden import States, TargetStates, choose_layers
-from headstart.train.readers import ModulesReader, RunnerReader, make_reader
-from headstart.train.state_store import StateStore, key_of, usual_gigabytes
+from headstart.train.hidden import ModulesReader, RunnerReader, States, TargetStates, choose_layers, make_reader
 
 
 @pytest.mark.parametrize("layers", range(2, 40))
@@ -156,7 +155,7 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path, monkeypat
         save_file(tensors, path)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(state_store, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_file", full)
     assert not store.add(1, {"x": torch.ones(3)})
     monkeypatch.undo()
     assert not store.add(2, {"x": torch.ones(3)})
@@ -181,5 +180,5 @@ def test_logits_that_are_more_than_their_matrix_are_refused() -> None:
 
 def test_the_usual_room_is_a_part_of_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, wanted in ((1e9, 0.25), (1e12, 20.0)):
-        monkeypatch.setattr(state_store.shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
+        monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
         assert usual_gigabytes(tmp_path / "not" / "there") == wanted

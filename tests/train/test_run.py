@@ -21,8 +21,8 @@ from headstart.train import (
     DraftTraining,
     MedusaTraining,
     TrainingProgress,
-    asking,
     harness,
+    sources,
     train_medusa,
 )
 from headstart.train import run as run_module
@@ -236,7 +236,7 @@ def test_a_chat_model_is_trained_for_without_data(
         "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}</>{% endfor %}"
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
-    monkeypatch.setattr(asking, "asked", lambda ask, output: f"{ask.opening} {len(output.tokens)} words please")
+    monkeypatch.setattr(sources, "asked", lambda ask, output: f"{ask.opening} {len(output.tokens)} words please")
     found: list[Windows] = []
 
     def make(material: Material) -> CountingStudent:

@@ -40,7 +40,8 @@ def library(
     compiler = find_compiler()
     texts = (source.read_text() for source in sources)
     flags = (*strict, *(" ".join(attempt) for attempt in _attempts(threaded=bool(openmp))))
-    key = "\0".join((*texts, compiler, _version(compiler), platform.machine(), cpu_features(), *openmp, *flags))
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    key = "\0".join((*texts, compiler, version, platform.machine(), cpu_features(), *openmp, *flags))
     file = f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if (directory / file).exists():
         return directory / file
@@ -88,7 +89,3 @@ def find_compiler() -> str:
         if path:
             return path
     raise Unavailable("there is no C++ compiler on this machine")
-
-
-def _version(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout

@@ -6,36 +6,6 @@ is that type too, so that code which knows nothing of headstart still catches it
 
 from __future__ import annotations
 
-__all__ = [
-    "CheckFailed",
-    "ContextExceeded",
-    "DamagedModel",
-    "DamagedStore",
-    "DrafterFailed",
-    "EndpointFailed",
-    "EngineFailed",
-    "EngineNotFound",
-    "ExportRefused",
-    "HeadstartError",
-    "IncompatibleTokenizer",
-    "InvalidBatch",
-    "InvalidFile",
-    "InvalidOption",
-    "InvalidPrompt",
-    "ModelNotFound",
-    "NonFiniteLogits",
-    "NotEnoughMemory",
-    "Overloaded",
-    "PacingFailed",
-    "PickleCheckpoint",
-    "RemoteCodeRequired",
-    "ServerFailed",
-    "ServerStopping",
-    "TrainingFailed",
-    "UnsupportedModel",
-]
-
-
 CONTAINED = (Exception, SystemExit)
 """What is contained of somebody's own drafter, pacing or listener. `SystemExit` too: `sys.exit` in a drafter must not
 end a server. `KeyboardInterrupt` goes through."""

@@ -40,8 +40,15 @@ def missing(error: ImportError) -> InvalidOption | None:
     )
 
 
-def extra(module: str) -> Any:
-    """The module of plotly or jinja2, imported on first use, since both are optional and slow to import.
+NEEDS: dict[Extra, str] = {
+    "report": "a report page needs plotly and jinja2",
+    "serve": "a server needs fastapi, uvicorn and prometheus-client",
+}
+"""What `extra` says of an extra whose packages are missing."""
+
+
+def extra(module: str, of: Extra = "report") -> Any:
+    """The module of an optional package, imported on first use: plotly and jinja2 are also slow to import.
 
     Raises:
         InvalidOption: it is not installed.
@@ -49,10 +56,8 @@ def extra(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InvalidOption(
-            f"a report page needs plotly and jinja2, and {error.name or module} cannot be imported",
-            hint=how_to_install("report"),
-        ) from error
+        problem = f"{NEEDS[of]}, and {error.name or module} cannot be imported"
+        raise InvalidOption(problem, hint=how_to_install(of)) from error
 
 
 def require_report() -> None:
@@ -61,5 +66,13 @@ def require_report() -> None:
     Raises:
         InvalidOption: plotly or jinja2 is not installed.
     """
-    extra("jinja2")
-    extra("plotly.graph_objects")
+    for module in ("jinja2", "plotly.graph_objects"):
+        extra(module)
+
+
+def require_server() -> None:
+    """Raises:
+    InvalidOption: a package that only the server needs is not installed.
+    """
+    for module in ("fastapi", "uvicorn", "prometheus_client"):
+        extra(module, "serve")

@@ -95,10 +95,8 @@ def reject_unknown(given: Iterable[str], known: Iterable[str], owner: str) -> No
     for name in given:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
-            raise InvalidOption(
-                f"{owner} has no option {name!r}",
-                hint=f"did you mean {close[0]!r}?" if close else f"the options are: {', '.join(names)}",
-            )
+            hint = f"did you mean {close[0]!r}?" if close else f"the options are: {', '.join(names)}"
+            raise InvalidOption(f"{owner} has no option {name!r}", hint=hint)
 
 
 def strict(cls: type[T]) -> type[T]:

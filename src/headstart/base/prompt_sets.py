@@ -87,10 +87,12 @@ def read_prompt_set(path: Path, *, split: bool = False) -> list[PromptItem]:
     """
     if not path.is_dir():
         return _file(path, split)
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
+    hidden = {file for file in path.rglob("*") if any(part.startswith(".") for part in file.relative_to(path).parts)}
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file not in hidden)
     if not files:
         raise InvalidPrompt(f"{path} holds no file", hint=f"put prompts into it: text files, or JSONL: {SHAPES}")
-    return [item for file in files for item in _file(file, split, _folder(file, path))]
+    folders = [file.parent.name if file.parent != path else file.stem for file in files]
+    return [item for file, folder in zip(files, folders, strict=True) for item in _file(file, split, folder)]
 
 
 def paragraphs(text: str) -> list[tuple[int, str]]:
@@ -196,11 +198,3 @@ def check_messages(messages: object, where: str = "the conversation") -> tuple[M
     if found[-1]["role"] == "assistant":
         raise InvalidPrompt(f"{where}: the last message is the assistant's own", hint="end with what it is to answer")
     return found
-
-
-def _folder(file: Path, top: Path) -> str:
-    return file.parent.name if file.parent != top else file.stem
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

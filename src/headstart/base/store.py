@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,11 +96,6 @@ class Database:
         """Run one statement; its rows, if it has any."""
         with self.errors():
             return self._connection.execute(statement, values).fetchall()
-
-    def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for each of these rows."""
-        with self.errors():
-            self._connection.executemany(statement, rows)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

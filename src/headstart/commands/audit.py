@@ -18,9 +18,9 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import check_fields, check_number, option, strict
 from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
-from headstart.commands.options import Fields, command
+from headstart.commands.options import command, only
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import harmless, messages, note, output, progress_bar
+from headstart.commands.terminal import messages, note, output, progress_bar, say
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.samples import sample_prompts
@@ -85,7 +85,7 @@ def audit(
     loading: TargetOptions,
     drafter: list[str] = cli.DRAFTER,
     options: EngineOptions,
-    sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
+    sampling: Annotated[Sampling, only(*_SAMPLING_FIELDS)] = _SAMPLING,
     servers: Servers,
     prompts: Path | None = option(
         None, "JSONL (Spec-Bench or plain), a text file, or a directory. Default: a few lines of Python.", panel=_AUDIT
@@ -119,7 +119,10 @@ def audit(
     else:
         drafters = drafter if servers.endpoint is None else ["none"]
         engine = cli.load_engine(console, target, drafters, loading, options)
-        ids = _encoded(engine, items)
+        from headstart.engine.prompts import templated
+
+        # checked by the engine that will read them; of conversations the first turn
+        ids = [list(engine.encode(templated(engine.tokenizer, item).prompt)) for item in items]
         if servers.endpoint is None:
             certificate = _own(engine, ids, plan, k, console)
         else:
@@ -127,13 +130,6 @@ def audit(
     _print(certificate)
     _write(certificate, out, html, console)
     raise typer.Exit(certificate.exit_code)
-
-
-def _encoded(engine: Engine, items: Sequence[PromptItem]) -> list[list[int]]:
-    """Token ids, checked by the engine that will read them; of conversations the first turn."""
-    from headstart.engine.prompts import templated
-
-    return [list(engine.encode(templated(engine.tokenizer, item).prompt)) for item in items]
 
 
 def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | None, console: Console) -> Certificate:
@@ -195,11 +191,11 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 def _write(certificate: Certificate, out: Path | None, html: Path | None, console: Console) -> None:
     if out is not None:
-        console.print(Text(f"wrote {certificate.write(out)}"), soft_wrap=True)
+        say(console, f"wrote {certificate.write(out)}")
     if html is not None:
         from headstart.measure.pages.audit_page import audit_page
 
-        console.print(Text(f"wrote {audit_page(certificate.record()).write(html)}"), soft_wrap=True)
+        say(console, f"wrote {audit_page(certificate.record()).write(html)}")
 
 
 def _print(certificate: Certificate) -> None:
@@ -209,4 +205,4 @@ def _print(certificate: Certificate) -> None:
     verdict = certificate.verdict
     console.print(Text(HEADLINES[verdict], style=f"bold {_COLOURS[verdict]}"))
     for line in (*certificate.reasons, *(f"note: {words}" for words in certificate.notes)):
-        console.print(Text(f"  {harmless(line)}"), soft_wrap=True)
+        say(console, f"  {line}")

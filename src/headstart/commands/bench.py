@@ -14,9 +14,9 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import option
 from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
-from headstart.commands.options import Fields, command
+from headstart.commands.options import but, command
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import INTERRUPTED, messages, output, progress_bar
+from headstart.commands.terminal import INTERRUPTED, messages, output, progress_bar, say
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.bench.options import BenchSettings
 from headstart.types import Sampling
@@ -41,7 +41,7 @@ def run(
     target: str = cli.TARGET,
     loading: TargetOptions,
     drafter: list[str] = cli.DRAFTER,
-    options: Annotated[EngineOptions, Fields.but("max_batch_size")],
+    options: Annotated[EngineOptions, but("max_batch_size")],
     suffix_store: Path | None = cli.SUFFIX_STORE,
     prompts: Path | None = option(
         None,
@@ -51,7 +51,7 @@ def run(
         panel="What to run",
     ),
     split: bool = cli.SPLIT,
-    sampling: Annotated[Sampling, Fields.but("repetition_penalty", "logprobs", "logprobs_mode")] = _SAMPLING,
+    sampling: Annotated[Sampling, but("repetition_penalty", "logprobs", "logprobs_mode")] = _SAMPLING,
     repetition_penalty: float | None = cli.REPETITION_PENALTY,
     settings: BenchSettings,
     json_file: Path | None = option(
@@ -91,9 +91,9 @@ def run(
     }
     if split:
         asked["split"] = True
-    store = cli.open_store(suffix_store, drafter)
-    options = replace(options, max_batch_size=settings.batch_size, suffix_store="auto" if store is None else store)
-    engine = cli.load_engine(messages(), target, drafter, loading, options)
+    options = replace(options, max_batch_size=settings.batch_size)
+    with cli.past_outputs(suffix_store, drafter, options, write=False) as options:
+        engine = cli.load_engine(messages(), target, drafter, loading, options)
     from headstart.measure.bench.session import Session
 
     result = _measure(Session(engine, items, settings, asked))
@@ -166,9 +166,9 @@ def _report(result: BenchResult, json_file: Path | None, html_file: Path | None)
     print_result(output(), result, figures)
     if json_file is not None:
         result.write(json_file, [each.record() for each in figures])
-        output().print(f"result: {json_file}", soft_wrap=True)
+        say(output(), f"result: {json_file}")
     if html_file is not None:
         from headstart.measure.pages.bench_page import bench_page
 
         bench_page(result, figures).write(html_file)
-        output().print(f"page: {html_file}", soft_wrap=True)
+        say(output(), f"page: {html_file}")

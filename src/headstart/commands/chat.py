@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.style import Style
@@ -17,15 +18,12 @@ from headstart.base.files import cache_directory
 from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
 from headstart.commands.figures import Total, stats_table
-from headstart.commands.options import Fields, command
-from headstart.commands.terminal import for_stdout, harmless, messages, note, output, print_error
+from headstart.commands.options import but, command
+from headstart.commands.terminal import for_stdout, harmless, messages, output, print_error, say
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.chat.conversation import Conversation, Piece, ask_with_room, check_chat
 from headstart.serve.chat.slash import Slash, whole_message
 from headstart.types import Sampling
-
-if TYPE_CHECKING:
-    from headstart.engine.engine import Engine
 
 _GUESSED = Style(color="green")
 
@@ -46,8 +44,8 @@ def chat(
     target: str = cli.TARGET,
     drafter: list[str] = cli.DRAFTER,
     loading: TargetOptions,
-    options: Annotated[EngineOptions, Fields.but("max_batch_size", "prefix_cache")],
-    sampling: Annotated[Sampling, Fields.but("temperature", "logprobs", "logprobs_mode", "ignore_eos")] = Sampling(  # noqa: B008
+    options: Annotated[EngineOptions, but("max_batch_size", "prefix_cache")],
+    sampling: Annotated[Sampling, but("temperature", "logprobs", "logprobs_mode", "ignore_eos")] = Sampling(  # noqa: B008
         max_tokens=1024
     ),
     colors: bool = option(False, "Begin with colours that show which tokens were guessed."),
@@ -68,30 +66,20 @@ def chat(
     """  # fmt: skip
     talks = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     read = _reader(history=history) if talks else None
-    engine, config = _load(target, drafter, loading, replace(options, max_batch_size=1, prefix_cache=True))
+    options = replace(options, max_batch_size=1, prefix_cache=True)
+    with cli.shown_loading(messages(), target):
+        from headstart.loading.load import Target
+
+        loaded = Target(target, **values_of(loading))
+        engine = loaded.engine(cli.one_or_all(drafter), **values_of(options))
     check_chat(engine)
-    drawn = config.get("temperature", 1.0) if temperature is None else temperature
+    drawn = loaded.generation_config.get("temperature", 1.0) if temperature is None else temperature
     talk = Conversation(engine, replace(sampling, temperature=drawn), system)
     front = _Front(talk, colors=colors, stats=stats)
     if read is not None:
         front.converse(read)
         return
     front.answer(sys.stdin.read() if message is None else message, strict=True)
-
-
-def _load(
-    target: str, drafter: list[str], loading: TargetOptions, options: EngineOptions
-) -> tuple[Engine, dict[str, float]]:
-    """The engine, and what the model's makers say of sampling."""
-    with note(messages(), f"loading {target} …"):
-        from transformers.utils import logging
-
-        from headstart.loading.load import Target
-
-        logging.disable_progress_bar()
-        loaded = Target(target, **values_of(loading))
-        drafters = drafter[0] if len(drafter) == 1 else list(drafter)
-        return loaded.engine(drafters, **values_of(options)), dict(loaded.generation_config)
 
 
 def _reader(*, history: bool) -> Callable[[], str]:
@@ -102,11 +90,9 @@ def _reader(*, history: bool) -> Callable[[], str]:
     lines: History = InMemoryHistory()
     if history:
         folder = cache_directory("chat")
-        try:
+        with suppress(OSError):  # then for this time only
             folder.mkdir(parents=True, exist_ok=True)
             lines = FileHistory(str(folder / "history"))
-        except OSError:  # then for this time only
-            pass
     session: PromptSession[str] = PromptSession(history=lines)
     return lambda: session.prompt(">>> ")
 
@@ -122,7 +108,7 @@ class _Front:
 
     def converse(self, read: Callable[[], str]) -> None:
         """Until /bye or the end of the input."""
-        self._say("Type a message, or /help. /bye ends.")
+        say(messages(), "Type a message, or /help. /bye ends.", "dim")
         while True:
             try:
                 line = whole_message(read)
@@ -141,7 +127,7 @@ class _Front:
             if not line.lstrip().startswith("/"):
                 self.answer(line)
             elif words := self._slash.run(line):
-                self._say(words)
+                say(messages(), words, "dim")
         except HeadstartError as error:
             print_error(error)
 
@@ -149,9 +135,9 @@ class _Front:
         """Write the answer as it comes. Ctrl-C ends it; if `strict`, also the program."""
         start = time.perf_counter()
         pieces, dropped = ask_with_room(self._talk, text)
-        if dropped:
-            self._say(f"the context is full: the oldest {dropped} questions and answers are forgotten")
         try:
+            if dropped:
+                say(messages(), f"the context is full: the oldest {dropped} questions and answers are forgotten", "dim")
             for piece in pieces:
                 self._write(piece)
         except KeyboardInterrupt:
@@ -184,6 +170,3 @@ class _Front:
     def _table(self, seconds: float) -> None:
         total = Total((self._talk.stats[-1],), seconds)
         messages().print(stats_table(total, chosen=self._talk.drafter_reason))
-
-    def _say(self, words: str) -> None:
-        messages().print(Text(harmless(words), "dim"), soft_wrap=True)

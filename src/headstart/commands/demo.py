@@ -14,9 +14,8 @@ from rich.text import Text
 from headstart.base.errors import InvalidPrompt
 from headstart.base.options import option
 from headstart.commands import loading as cli
-from headstart.commands.comparison import Comparison, Pair
-from headstart.commands.options import Fields, command
-from headstart.commands.replay import coloured, legend, measure, pace, replay
+from headstart.commands.options import command, only
+from headstart.commands.replay import Comparison, Pair, coloured, legend, measure, pace, replay
 from headstart.commands.terminal import note, output
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Sampling
@@ -53,10 +52,10 @@ def demo(
     *,
     prompt: list[str] | None = option(None, "Your own prompt.", "-p", metavar="TEXT"),
     target: str = cli.TARGET,
-    loading: Annotated[TargetOptions, Fields.only("device", "dtype")],
+    loading: Annotated[TargetOptions, only("device", "dtype")],
     drafter: list[str] = cli.DRAFTER,
-    options: Annotated[EngineOptions, Fields.only("num_speculative_tokens", "pacing", "rule")] = _ENGINE,
-    sampling: Annotated[Sampling, Fields.only("max_tokens", "temperature", "seed")] = _SAMPLING,
+    options: Annotated[EngineOptions, only("num_speculative_tokens", "pacing", "rule")] = _ENGINE,
+    sampling: Annotated[Sampling, only("max_tokens", "temperature", "seed")] = _SAMPLING,
     repetition_penalty: float | None = cli.REPETITION_PENALTY,
     no_live: bool = option(False, "Print the texts; do not replay the runs."),
 ) -> None:

@@ -18,7 +18,7 @@ from headstart.base.options import check_number, option, values_of
 from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
-from headstart.commands.options import Fields, command
+from headstart.commands.options import command, only
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import facts_table, harmless, messages, output, progress_bar
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -42,7 +42,7 @@ def doctor(
     *,
     target: str = cli.TARGET,
     loading: TargetOptions,
-    options: Annotated[EngineOptions, Fields.only("draft_tree", "rule", "max_batch_size")],
+    options: Annotated[EngineOptions, only("draft_tree", "rule", "max_batch_size")],
     prompts: Path | None = option(
         None,
         "Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
@@ -51,7 +51,7 @@ def doctor(
     ),
     split: bool = cli.SPLIT,
     asked: DoctorOptions,
-    sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
+    sampling: Annotated[Sampling, only(*_SAMPLING_FIELDS)] = _SAMPLING,
     as_json: Path | None = option(None, "Write all figures to FILE.", "--json", panel=_OUT),
     html: Path | None = option(None, "Write a page with plots.", panel=_OUT),
     markdown: bool = option(

@@ -23,7 +23,7 @@ from headstart.commands import loading as cli
 from headstart.commands.figures import Total, output_as_json, stats_table
 from headstart.commands.options import command
 from headstart.commands.prompts import read_prompts
-from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error, progress_bar
+from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error, progress_bar, say
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Output, Sampling
 
@@ -83,20 +83,12 @@ def generate(
         raise InvalidOption("--logprobs needs --json", hint="add --json: log-probabilities have no place in the text")
     cli.check_outputs(trace, None)
     items = read_prompts(prompt, prompts, split=split)
-    store = cli.open_store(suffix_store, drafter)
-    options = replace(
-        options,
-        max_batch_size=min(options.max_batch_size, len(items)),  # a slot takes the memory of a whole context
-        suffix_store="auto" if store is None else store,
-    )
-    engine = cli.load_engine(messages(), target, drafter, loading, options)
-    try:
+    slots = min(options.max_batch_size, len(items))  # a slot takes the memory of a whole context
+    with cli.past_outputs(suffix_store, drafter, replace(options, max_batch_size=slots)) as options:
+        engine = cli.load_engine(messages(), target, drafter, loading, options)
         texts = _encoded(engine, items, chat=chat)
         with _recorded(engine, trace):
             _run(engine, texts, sampling, as_json=as_json, stats=stats)
-    finally:
-        if store is not None and suffix_store is not None:
-            store.save(suffix_store)
 
 
 @contextmanager
@@ -125,7 +117,7 @@ def _encoded(engine: Engine, items: Sequence[PromptItem], *, chat: bool) -> list
         f"{later} later turns are not asked: only the first of each conversation is answered" if later else "",
     ):
         if words:
-            messages().print(words, style="dim", soft_wrap=True)
+            say(messages(), words, "dim")
     return [item.prompt for item in sent]
 
 

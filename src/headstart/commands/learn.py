@@ -15,7 +15,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.files import cache_directory, write_text
 from headstart.base.options import option
 from headstart.commands.options import command
-from headstart.commands.terminal import harmless, messages, note, output
+from headstart.commands.terminal import messages, note, output, say
 
 if TYPE_CHECKING:
     from headstart.learn.check import Checked
@@ -83,7 +83,7 @@ def _page(html: Path | None, *, opened: bool) -> None:
     page = lessons_page()
     if html is not None:
         write_text(html, page)
-        messages().print(Text(f"wrote {html}"), soft_wrap=True)
+        say(messages(), f"wrote {html}")
         return
     file = cache_directory("learn") / "lessons.html"  # the same place each time: browsers keep progress by address
     try:
@@ -107,9 +107,7 @@ def _start(file: Path) -> None:
     if file.exists():
         raise InvalidOption(f"{file} is there already", hint="name another file, or remove it first")
     write_text(file, starter())
-    messages().print(
-        Text(f"wrote {file}; when you have filled something in: headstart learn --check {file}"), soft_wrap=True
-    )
+    say(messages(), f"wrote {file}; when you have filled something in: headstart learn --check {file}")
 
 
 def _check(file: Path) -> None:
@@ -150,7 +148,7 @@ def _show(console: Console, file: Path, checked: Checked) -> None:
 
 
 def _line(console: Console, words: str) -> None:
-    console.print(Text(f"   {harmless(words)}".rstrip()), soft_wrap=True)
+    say(console, f"   {words}".rstrip())
 
 
 def _source(file: Path, line: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,6 @@ from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart import SuffixStore
     from headstart.engine.engine import Engine
 
 
@@ -63,29 +64,50 @@ def penalty_for(target: str, asked: float | None) -> float:
     return BUNDLED_PENALTY if target == "bundled" else Sampling().repetition_penalty
 
 
-def load_engine(
-    console: Console, target: str, drafter: Sequence[str], loading: TargetOptions, options: EngineOptions
-) -> Engine:
-    """`headstart.load`, with a note on a terminal meanwhile: importing torch alone takes seconds."""
+@contextmanager
+def shown_loading(console: Console, target: str) -> Iterator[None]:
+    """A note on a terminal while a target is loaded: importing torch alone takes seconds."""
     with note(console, f"loading {target} …"):
         from transformers.utils import logging
 
+        logging.disable_progress_bar()  # it counts tensors, not bytes, and is gone before it can be read
+        yield
+
+
+def load_engine(
+    console: Console, target: str, drafter: Sequence[str], loading: TargetOptions, options: EngineOptions
+) -> Engine:
+    """`headstart.load`, with a note meanwhile."""
+    with shown_loading(console, target):
         import headstart
 
-        logging.disable_progress_bar()  # it counts tensors, not bytes, and is gone before it can be read
-        drafters = drafter[0] if len(drafter) == 1 else list(drafter)
-        return headstart.load(target, drafters, **values_of(loading), **values_of(options))
+        return headstart.load(target, one_or_all(drafter), **values_of(loading), **values_of(options))
 
 
-def open_store(path: Path | None, drafter: Sequence[str]) -> SuffixStore | None:
-    """The past outputs in this file; an empty store where there is no file yet."""
+def one_or_all(drafter: Sequence[str]) -> str | list[str]:
+    """The drafters as `headstart.load` takes them."""
+    return drafter[0] if len(drafter) == 1 else list(drafter)
+
+
+@contextmanager
+def past_outputs(
+    path: Path | None, drafter: Sequence[str], options: EngineOptions, *, write: bool = True
+) -> Iterator[EngineOptions]:
+    """The options with the store of past outputs in this file, if one is named, which may have to be made. With
+    `write` the store is written back when the block ends, however it ends."""
     if path is None:
-        return None
+        yield options
+        return
     if "suffix" not in drafter:
         raise InvalidOption("--suffix-store needs --drafter suffix", hint="no other drafter looks into it")
     from headstart import SuffixStore
 
-    return SuffixStore.load(path) if path.exists() else SuffixStore()
+    store = SuffixStore.load(path) if path.exists() else SuffixStore()
+    try:
+        yield replace(options, suffix_store=store)
+    finally:
+        if write:
+            store.save(path)
 
 
 def check_outputs(results: Path | None, page: Path | None) -> None:

@@ -19,23 +19,18 @@ _METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
 _TRACEBACK = typer.Option("--traceback", help="On an error, also show where in the code it was raised.")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fields:
-    """Which fields of a dataclass a command offers: ``Annotated[Sampling, Fields.only("max_tokens", "seed")]``."""
+Offered = Callable[[str], bool]
+"""Which fields of a dataclass a command offers: ``Annotated[Sampling, only("max_tokens", "seed")]``."""
 
-    names: frozenset[str]
-    excluded: bool
 
-    @classmethod
-    def only(cls, *names: str) -> Fields:
-        return cls(frozenset(names), excluded=False)
+def only(*names: str) -> Offered:
+    """The fields of these names."""
+    return lambda name: name in names
 
-    @classmethod
-    def but(cls, *names: str) -> Fields:
-        return cls(frozenset(names), excluded=True)
 
-    def __contains__(self, name: str) -> bool:
-        return (name in self.names) != self.excluded
+def but(*names: str) -> Offered:
+    """All fields but those of these names."""
+    return lambda name: name not in names
 
 
 def command(body: Callable[..., None]) -> Callable[..., None]:
@@ -51,7 +46,7 @@ def command(body: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in inspect.signature(body).parameters.items():
         cls, *extras = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name],)
         if dataclasses.is_dataclass(cls) and isinstance(cls, type):
-            groups[name] = _Group(name, cls, parameter.default, next(iter(extras), Fields.but()))
+            groups[name] = _Group(name, cls, parameter.default, next(iter(extras), but()))
             parameters += groups[name].parameters()
         elif isinstance(parameter.default, dataclasses.Field):
             declared = parameter.default
@@ -74,10 +69,10 @@ def command(body: Callable[..., None]) -> Callable[..., None]:
 class _Group:
     """The options of one dataclass."""
 
-    def __init__(self, name: str, cls: type[Any], default: Any, offered: Fields) -> None:
+    def __init__(self, name: str, cls: type[Any], default: Any, offered: Offered) -> None:
         self.name, self.cls = name, cls
         self.default = None if default is inspect.Parameter.empty else default
-        self.options = {name: each for name, each in options_of(cls).items() if name in offered}
+        self.options = {name: each for name, each in options_of(cls).items() if offered(name)}
         self.kinds = types_of(cls) | {name: each.kind for name, each in self.options.items() if each.kind is not None}
 
     def parameters(self) -> list[inspect.Parameter]:

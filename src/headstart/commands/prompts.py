@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rich.text import Text
-
 from headstart.base.errors import InvalidOption, InvalidPrompt
 from headstart.base.prompt_sets import JSONL, PromptItem, checked, paragraphs, read_prompt_set
-from headstart.commands.terminal import harmless, messages
+from headstart.commands.terminal import messages, say
 
 
 def read_prompts(argument: str | None, file: Path | None, *, split: bool = False) -> list[PromptItem]:
@@ -48,6 +46,5 @@ def read_file(file: Path, *, split: bool = False) -> list[PromptItem]:
         parts = len(paragraphs(str(items[0].prompt)))
         advice = f"; --split makes {parts} prompts of it, at its blank lines" if parts > 1 else ""
         if lines > 1:
-            words = f"{file.name}: its {lines} lines are one prompt{advice}"
-            messages().print(Text(harmless(words), style="dim"), soft_wrap=True)
+            say(messages(), f"{file.name}: its {lines} lines are one prompt{advice}", "dim")
     return items

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from rich.text import Text
-
+from headstart.base.extras import require_server
 from headstart.base.options import option
 from headstart.commands import loading as cli
 from headstart.commands.options import command
-from headstart.commands.terminal import harmless, messages
+from headstart.commands.terminal import messages, say
 from headstart.learn.pages.lessons import lessons_page
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.serve.api.settings import ServerOptions
-from headstart.serve.ledger import Recording
-from headstart.serve.limits import Limits
 from headstart.serve.names import public_name
-from headstart.serve.pages import PAGES as SERVED_PAGES
-from headstart.serve.pages import Page
-from headstart.serve.server import KEY_VARIABLE, ModelServer, all_keys, load, log_to_stderr, require_extra
-from headstart.serve.traffic_log import TrafficOptions
+from headstart.serve.options import Limits, Recording, ServerOptions
+from headstart.serve.server import KEY_VARIABLE, ModelServer, Page, all_keys, load, log_to_stderr
+from headstart.serve.server import PAGES as SERVED_PAGES
 
 _PANEL = "Server"
 _ENGINE = EngineOptions(prefix_cache=True)
@@ -49,7 +46,6 @@ def serve(
     verbose: bool = option(False, "Log every request: number, path, status and time, never its text.", panel=_PANEL),
     limits: Limits,
     recording: Recording,
-    traffic: TrafficOptions,
 ) -> None:
     """Serve a model to OpenAI clients: chat and completions, streaming, with speculation that changes no answer.
 
@@ -61,25 +57,14 @@ def serve(
         headstart serve --target HuggingFaceTB/SmolLM2-135M-Instruct --port 8080
         headstart serve --target path/to/model --drafter path/to/draft --host 0.0.0.0 --api-key-file keys.txt
     """
-    require_extra()
+    require_server()
     server = replace(server, api_keys=all_keys(server, api_key_file))
     if not server.served_model_name:
         server = replace(server, served_model_name=(public_name(target),))
     server.check_safe()
-    store = cli.open_store(suffix_store, drafter)
-    options = replace(options, suffix_store="auto" if store is None else store)
     log_to_stderr(verbose=verbose)
     pages = {} if no_pages else PAGES
-    run = ModelServer(
-        server, limits, recording, traffic, lambda: load(target, drafter, loading, options), pages, _say
-    )  # fmt: skip
-    try:
-        run.listen(target)
-    finally:
-        run.close()
-        if store is not None and suffix_store is not None:
-            store.save(suffix_store)
-
-
-def _say(words: str) -> None:
-    messages().print(Text(harmless(words)), soft_wrap=True)
+    with cli.past_outputs(suffix_store, drafter, options) as engine:
+        loaded = partial(load, target, drafter, loading, engine)
+        with closing(ModelServer(server, limits, recording, loaded, pages, partial(say, messages()))) as run:
+            run.listen(target)

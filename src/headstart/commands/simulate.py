@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headstart.base.errors import InvalidOption
 from headstart.base.options import option
 from headstart.commands.options import command
-from headstart.commands.terminal import messages, note, output
+from headstart.commands.terminal import messages, note, output, say
 from headstart.learn.what_if.options import Question, SsdQuestion, flag, one_named
 
 if TYPE_CHECKING:
@@ -112,4 +112,4 @@ def _scenarios(names: list[str], html: Path | None, *, as_json: bool) -> None:
 
 def _write(page: Page, file: Path) -> None:
     page.write(file)
-    messages().print(f"wrote {file}", soft_wrap=True)
+    say(messages(), f"wrote {file}")

@@ -44,6 +44,11 @@ def harmless(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def say(console: Console, words: str, style: str = "") -> None:
+    """A line for the user, which wraps nowhere but at the edge; what is not the user's own in it is made harmless."""
+    console.print(Text(harmless(words), style), soft_wrap=True)
+
+
 @contextlib.contextmanager
 def note(console: Console, words: str) -> Iterator[None]:
     """Show `words` on a terminal while something runs, and nothing elsewhere.

@@ -11,7 +11,7 @@ import typer
 from headstart.base.errors import InvalidOption
 from headstart.base.options import option
 from headstart.commands.options import command
-from headstart.commands.terminal import messages, output
+from headstart.commands.terminal import messages, output, say
 
 if TYPE_CHECKING:
     from headstart.engine.trace.reader import Trace, TracedRequest
@@ -66,7 +66,7 @@ def trace(
 
     view(output(), found, chosen, what_if)
     for words in found.warnings:
-        messages().print(words, style="yellow", soft_wrap=True, markup=False)
+        say(messages(), words, "yellow")
 
 
 def _write_page(path: Path, source: Path, only: list[TracedRequest] | None) -> None:
@@ -80,7 +80,7 @@ def _write_page(path: Path, source: Path, only: list[TracedRequest] | None) -> N
         numbers = {each.number for each in only}
         lines = [line for line in lines if line["type"] == "trace" or line["request"] in numbers]
     write_text(path, page("viewer/main", f"Trace: {source.name}", data={"trace": lines}, styles=["viewer"]))
-    messages().print(f"the page is in {path}", style="dim", soft_wrap=True, markup=False)
+    say(messages(), f"the page is in {path}", "dim")
 
 
 def _as_json(trace: Trace, requests: list[TracedRequest], k: int | None) -> dict[str, Any]:

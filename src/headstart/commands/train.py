@@ -93,8 +93,7 @@ def exit_(options: ExitTraining) -> None:
 
 def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     """Train with a progress bar, and report the result and what to do next."""
-    from headstart.train.progress import sentence
-    from headstart.train.schedule import in_words
+    from headstart.train.schedule import in_words, sentence
 
     try:
         with training.TrainingProgress(messages()) as progress:

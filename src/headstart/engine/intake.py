@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.base.errors import InvalidOption
-from headstart.engine.prompts import Prompt, encode, is_listed
+from headstart.engine.prompts import Prompt, encode, is_listed, refuse_media
 from headstart.engine.request import Request
 from headstart.rule.distribution import SamplingState
 from headstart.types import Drafting, Sampling, Speculation
@@ -33,7 +33,9 @@ class Intake:
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """See `prompts.encode`."""
         target = self._target
-        return encode(self._tokenizer, prompt, vocab_size=target.vocab_size, limit=target.max_length)
+        ids = encode(self._tokenizer, prompt, vocab_size=target.vocab_size, limit=target.max_length)
+        refuse_media(ids, target.media_tokens)
+        return ids
 
     def requests(
         self,

@@ -11,6 +11,7 @@ from headstart.base.errors import ContextExceeded, InvalidPrompt
 from headstart.base.prompt_sets import Chat, Message, PromptItem, check_messages
 from headstart.model.tokens.bounded import ids_unless_far_too_many
 
+_ARTICLES = {"image": "an image", "video": "a video", "audio": "a sound"}
 _CONTEXT = 16  # tokens before a text that decide how it is written
 
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -48,6 +49,20 @@ def encode(tokenizer: Any, prompt: Prompt, *, vocab_size: int, limit: int) -> tu
     if len(ids) >= limit:
         raise too_long(f"{len(ids)}", limit)
     return ids
+
+
+def refuse_media(ids: Sequence[int], media: Mapping[int, str]) -> None:
+    """Refuse a prompt that holds an image, a sound or a video. media: their tokens.
+
+    Raises:
+        InvalidPrompt: it does.
+    """
+    found = next((token for token in ids if token in media), None) if media else None
+    if found is not None:
+        raise InvalidPrompt(
+            f"the prompt holds token {found}, which stands for {_ARTICLES[media[found]]}, and only the text model runs here",
+            hint="ask in text alone, or serve this model with a system that runs all of it",
+        )
 
 
 def _check_text(text: str) -> None:

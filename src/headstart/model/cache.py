@@ -152,7 +152,11 @@ class KVCache(Slots):
         keys, values = self.keys[layer][slot], self.values[layer][slot]
         keys[:, start:end] = key
         values[:, start:end] = value
-        return keys[:, :end].unsqueeze(0), values[:, :end].unsqueeze(0)
+        return self.read(layer, slot, end)
+
+    def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
+        """Views [1, heads, end, dim] of what is stored up to there."""
+        return self.keys[layer][slot, :, :end].unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         for store in (*self.keys.values(), *self.values.values()):

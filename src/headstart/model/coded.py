@@ -56,6 +56,11 @@ def with_codes(
             model.set_submodule(name, layer)
     base = model.model.to_empty(device="cpu")
     base.rotary_emb = type(base.rotary_emb)(config=model.config)
+    for module in base.modules():
+        if next(module.buffers(recurse=False), None) is not None and module is not base.rotary_emb:
+            for parameter in module.parameters(recurse=False):
+                parameter._is_hf_initialized = True
+            model._init_weights(module)  # buffers that no checkpoint holds: the factor of Gemma's embedding
     if not isinstance(model.lm_head, nn.Linear):
         return model
     if config.tie_word_embeddings and isinstance(base.embed_tokens, GroupedEmbedding):

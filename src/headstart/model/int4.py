@@ -8,10 +8,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from headstart.base.errors import InvalidOption
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.decoders.parts import plain
 from headstart.model.grouped import GroupedWeights
 from headstart.model.recipes import find_recipe
 from headstart.model.threads import threads
@@ -51,11 +53,12 @@ def round_matrices(model: Any, kind: str = "int4") -> None:
         )
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child) is nn.Linear:
-                weight = child.weight.detach()
+            if isinstance(child, (nn.Linear, Conv1D)):
+                linear = plain(child)
+                weight, bias = linear.weight.detach(), linear.bias
                 eight = kind != "int4" or child is model.lm_head
                 rounded = eight_bits(weight) if eight else four_bits(weight)
-                setattr(module, name, GroupedLinear(rounded, None if child.bias is None else child.bias.detach()))
+                setattr(module, name, GroupedLinear(rounded, None if bias is None else bias.detach()))
 
 
 def four_bits(weight: Tensor) -> GroupedWeights:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -20,6 +20,7 @@ from headstart.model.codes import codes_of
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
+from headstart.model.layer_configs import sizes_of
 from headstart.model.plausible import check_stated
 from headstart.model.quantised import checkpoint as quantised
 from headstart.model.quantised.tensors import Tensors
@@ -27,6 +28,7 @@ from headstart.model.reading import read_object, reading
 from headstart.model.recipes import find_recipe
 from headstart.model.refusals import check_class, check_config, refuse_remote_code
 from headstart.model.stored import check_amount, check_complete, check_counts, check_sizes, unreported
+from headstart.model.wrappers import RENAMED, is_wrapped, names_of, names_stated, text_of
 
 BUNDLED = "bundled"
 DEFAULT_CONTEXT = 32768
@@ -102,8 +104,8 @@ def _load_config(source: str, *, trust_remote_code: bool) -> Any:
         check_stated(source, stated)
         if not trust_remote_code:
             refuse_remote_code(source, stated)
-        check_counts(folder, stated)
-    config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+        check_counts(folder, stated, names_stated(stated))
+    config = text_of(AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code))
     check_config(config)
     check_sizes(source, config)
     if not folder.is_dir():
@@ -162,7 +164,7 @@ def _read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_co
     if (codes := codes_of(source, config)) is not None:
         return codes.load_model(source, config, dtype)
     if Path(source).is_dir():
-        check_amount(Path(source), _weight_bytes(source, config, dtype) // dtype.itemsize)
+        check_amount(Path(source), _weight_bytes(source, config, dtype) // dtype.itemsize, names_of(config))
     with unreported():
         model, found = AutoModelForCausalLM.from_pretrained(
             source,
@@ -170,21 +172,28 @@ def _read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_co
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
+            key_mapping=RENAMED if is_wrapped(config) else None,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # `check_complete` names them
         )
 
     def is_zero(name: str) -> bool:
-        tensors = Tensors(folder_of(source))
+        tensors = Tensors(folder_of(source), names_of(config))
         return name in tensors.names and not bool(tensors.read(name).any())
 
-    check_complete(source, model, found, is_zero)
+    check_complete(source, model, _found(found, config), is_zero, whole=is_wrapped(config))
     return model
+
+
+def _found(found: Mapping[str, Any], config: Any) -> Mapping[str, Any]:
+    """What `from_pretrained` reports, without the weights beside a text model."""
+    names = {names_of(config)(name) for name in found["unexpected_keys"]}
+    return {**found, "unexpected_keys": names - {None}}
 
 
 def adopt(model: Any) -> Any:
     """Prepare a model already in memory: eval mode, no gradients, our attention."""
-    check_class(type(model), model.config.model_type)
+    check_class(type(model), model.config)
     model.eval().requires_grad_(False)
     model.set_attn_implementation(IMPLEMENTATION)
     return model
@@ -213,13 +222,12 @@ def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
 
 def cache_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> int:
     """Bytes of a KV cache, from the config alone."""
-    recipe, text = find_recipe(config), config.get_text_config()
+    recipe = find_recipe(config)
     if recipe is not None:
-        numbers = sum(2 * each.kv_heads * each.dim for each in recipe.stored.values())
-        return numbers * slots * length * torch.finfo(dtype).bits // 8
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return int(2 * text.num_hidden_layers * heads * dim * slots * length * torch.finfo(dtype).bits // 8)
+        sizes = [(each.kv_heads, each.dim) for each in recipe.stored.values()]
+    else:
+        sizes = sizes_of(config.get_text_config())
+    return sum(2 * heads * dim for heads, dim in sizes) * slots * length * torch.finfo(dtype).bits // 8
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.packed import Packed, Segment
 from headstart.model.reading import first_line
+from headstart.model.recipes import find_recipe
 from headstart.types import Draft
 
 TOKENS = 7
@@ -47,14 +48,20 @@ class Probe:
         model.set_attn_implementation(IMPLEMENTATION)
 
     def shapes(self) -> dict[int, LayerShape]:
-        """What each attention layer stores, learnt from a forward of transformers' modules.
+        """What each attention layer stores, learnt from a forward of transformers' modules; of a model whose modules
+        cannot be driven (Falcon), from its recipe.
 
         Raises:
-            UnsupportedModel: the model cannot be driven, or gives other logits.
+            UnsupportedModel: the model cannot be driven, or gives other logits, and has no recipe.
         """
-        recorder = _ShapeRecorder()
-        error = self._error(ModulesDecoder(self._model, recorder.shapes), recorder)
-        self._judge(error, None, reached=len(recorder.shapes))
+        recorder, recipe = _ShapeRecorder(), find_recipe(self._model.config)
+        try:
+            error = self._error(ModulesDecoder(self._model, recorder.shapes), recorder)
+            self._judge(error, None, reached=len(recorder.shapes))
+        except UnsupportedModel:
+            if recipe is None:
+                raise
+            return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
         return recorder.shapes
 
     def check(self, decoder: Decoder) -> None:

@@ -9,6 +9,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.base.errors import RemoteCodeRequired, UnsupportedModel
+from headstart.model.recipes import recipe_of
 
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 
@@ -31,22 +32,26 @@ def check_config(config: Any) -> None:
         if getattr(config, "auto_map", None):
             return  # the user has allowed remote code; the probe at load decides
         raise UnsupportedModel(f"{name} is not a causal language model", hint="choose a *ForCausalLM model")
-    check_class(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], name)
+    check_class(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], config)
 
 
-def check_class(model_class: Any, name: str) -> None:
-    """Refuse recurrent models and those that do not let their attention be replaced."""
+def check_class(model_class: Any, config: Any) -> None:
+    """Refuse recurrent models, and those that do not let their attention be replaced and have no recipe."""
+    name = config.model_type
     if getattr(model_class, "_is_stateful", False):
         raise UnsupportedModel(
             f"{name} keeps a recurrent state, which cannot be rolled back after a rejected draft",
             hint="choose a model with softmax attention (Llama, Qwen, Mistral, Gemma, GPT-2, ...)",
         )
     if not getattr(model_class, "_supports_attention_backend", False):
-        raise UnsupportedModel(
-            f"{name} computes attention in its own code: neither its mask nor its positions can be driven "
-            "through transformers' attention interface",
-            hint="choose a model that supports attention backends (Llama, Qwen, Mistral, Gemma, OPT, GPT-2, ...)",
-        )
+        try:
+            recipe_of(config)
+        except UnsupportedModel as unknown:
+            raise UnsupportedModel(
+                f"{name} computes attention in its own code: neither its mask nor its positions can be driven "
+                f"through transformers' attention interface; and {unknown.message}",
+                hint="choose a model that supports attention backends (Llama, Qwen, Mistral, Gemma, OPT, GPT-2, ...)",
+            ) from None
 
 
 def refuse_remote_code(source: str, config: Mapping[str, Any]) -> None:

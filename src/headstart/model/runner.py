@@ -18,9 +18,11 @@ from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.loading import context_limit
+from headstart.model.longrope import fix_rotation
 from headstart.model.memory import bytes_of
 from headstart.model.packed import Forward, Packed, Segment
 from headstart.model.probe import CAPACITY, Probe
+from headstart.model.wrappers import media_tokens
 
 DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
@@ -50,8 +52,11 @@ class ModelRunner:
         self.vocab_size = int(text.vocab_size)
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self.media_tokens = media_tokens(model.config)
+        """Tokens that no prompt may hold, and what each stands for: an image, say, which this model does not see."""
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
+        fix_rotation(model, self.max_length)
         self._rounded = quantize if quantize in int4.KINDS else None
         if self._rounded is not None:
             int4.round_matrices(

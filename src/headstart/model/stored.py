@@ -19,6 +19,7 @@ from typing import Any
 from safetensors import safe_open
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
+from headstart.model.layer_configs import values_of
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _MOST_LAYERS = 10_000
@@ -78,18 +79,27 @@ def held_in(folder: Path) -> Held:
     return Held.of(tensor for file in sorted(folder.glob("*.safetensors")) for tensor in _tensors(file))
 
 
-def check_counts(folder: Path, stated: Mapping[str, Any]) -> None:
+Names = Callable[[str], str | None]
+"""What the class of a model calls a stored tensor; None for one that is no part of the model: see `wrappers`."""
+
+
+def check_counts(folder: Path, stated: Mapping[str, Any], names: Names = str) -> None:
     """Refuse numbers of layers that the files in a directory cannot hold, before anything of such a size is made, and
     codes that the config does not explain.
 
-    stated: what config.json says.
+    stated: what config.json says. names: of the tensors that count; of what the config says of other parts than the
+    text, nothing is asked where there are such names.
 
     Raises:
         DamagedModel: there are fewer tensors than layers, or weights are whole numbers without a quantisation.
     """
-    stored = {name: kind for file in sorted(folder.glob("*.safetensors")) for name, kind in _types(file)}
+    found = {name: kind for file in sorted(folder.glob("*.safetensors")) for name, kind in _types(file)}
+    stored = {name: kind for name, kind in found.items() if names(name) is not None}
     most = min(len(stored) or _MOST_LAYERS, _MOST_LAYERS)
-    for part in (stated, *(value for value in stated.values() if isinstance(value, Mapping))):
+    parts = {name: value for name, value in stated.items() if isinstance(value, Mapping)}
+    if len(stored) < len(found):
+        parts = {name: value for name, value in parts.items() if name == "text_config"}
+    for part in (stated, *parts.values()):
         for key, limit in (*((key, most) for key in _LAYERS), ("num_labels", _MOST_LABELS)):
             claimed = part.get(key)
             if isinstance(claimed, (int, float)) and claimed > limit:
@@ -103,15 +113,16 @@ def check_counts(folder: Path, stated: Mapping[str, Any]) -> None:
         )
 
 
-def check_amount(folder: Path, needed: int) -> None:
+def check_amount(folder: Path, needed: int, names: Names = str) -> None:
     """Refuse files that hold far fewer numbers than the model has: transformers would draw all the others.
 
-    needed: parameters of the model. What is missing of a model that is about as large is named by `check_complete`.
+    needed: parameters of the model. names: of the tensors that count. What is missing of a model that is about as large is named by `check_complete`.
 
     Raises:
         DamagedModel: they do.
     """
-    held = sum(math.prod(shape) for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file))
+    shapes = [each for file in sorted(folder.glob("*.safetensors")) for each in _shapes(file)]
+    held = sum(math.prod(shape) for name, shape in shapes if names(name) is not None)
     if needed > _SPARE * held:
         raise DamagedModel(
             f"{folder}: its config means a model of {needed:,} weights, and its files hold {held:,}", hint=_AGAIN
@@ -126,17 +137,20 @@ def check_sizes(source: str, config: Any) -> None:
     """
     for part in (config, config.get_text_config()):
         for key in _SIZES:
-            value = getattr(part, key, None)
-            if isinstance(value, (int, float)) and value < 1:
-                raise UnsupportedModel(f"{source!r}: {key} is {value}, which no model has", hint=_AGAIN)
+            for value in values_of(part, key):
+                if isinstance(value, (int, float)) and value < 1:
+                    raise UnsupportedModel(f"{source!r}: {key} is {value}, which no model has", hint=_AGAIN)
 
 
-def check_complete(source: str, model: Any, found: Mapping[str, Any], is_zero: Callable[[str], bool]) -> None:
+def check_complete(
+    source: str, model: Any, found: Mapping[str, Any], is_zero: Callable[[str], bool], *, whole: bool = False
+) -> None:
     """Refuse a model of which some weights were not read, or whose layers should have more.
 
     found: what `from_pretrained` reports; it counts tied weights as read, and leaves out what the model's class is
-    known not to use. What stands beside the model, another head say, is no part of it and is passed over. is_zero:
-    whether a stored tensor of this name holds zeros alone.
+    known not to use. What stands beside the model, another head say, is no part of it and is passed over, unless these
+    are the weights of a whole model, of which what stands beside it has been taken away. is_zero: whether a stored
+    tensor of this name holds zeros alone.
 
     Raises:
         DamagedModel: weights are missing, or of another shape.
@@ -148,7 +162,8 @@ def check_complete(source: str, model: Any, found: Mapping[str, Any], is_zero: C
         raise DamagedModel(f"{source!r}: {what}{_more(wrong)}", hint=_AGAIN)
     if missing := sorted(found["missing_keys"]):
         raise DamagedModel(f"{source!r}: {missing[0]} is missing{_more(missing)}", hint=_AGAIN)
-    left = [name for name in sorted(found["unexpected_keys"]) if _changes(name, model)]
+    left = [name for name in sorted(found["unexpected_keys"]) if not _SAYS_NOTHING.search(name)]
+    left = [name for name in left if whole or _changes(name, model)]
     left = [name for name in left if not (name.endswith(".bias") and is_zero(name))]
     if left:
         raise UnsupportedModel(
@@ -174,8 +189,6 @@ def unreported() -> Iterator[None]:
 
 def _changes(name: str, model: Any) -> bool:
     """Whether a tensor that was passed over belongs to a part of the model: one of its modules, or one more layer."""
-    if _SAYS_NOTHING.search(name):
-        return False
     prefix = f"{model.base_model_prefix}."
     name = name.removeprefix(prefix)
     modules = {module.removeprefix(prefix) for module, _ in model.named_modules()}
@@ -196,10 +209,10 @@ def _types(file: Path) -> Iterator[tuple[str, str]]:
             yield name, str(stored.get_slice(name).get_dtype())
 
 
-def _shapes(file: Path) -> Iterator[list[int]]:
+def _shapes(file: Path) -> Iterator[tuple[str, list[int]]]:
     with safe_open(file, framework="pt") as stored:
         for name in stored.keys():  # noqa: SIM118
-            yield stored.get_slice(name).get_shape()
+            yield name, stored.get_slice(name).get_shape()
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, int, int]]:

@@ -13,19 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headstart.pacing import Pacing, Plan
+from headstart.pacing.constants import HORIZON_STEPS, SETTLED_STEPS
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.group import Asked, Group, RowState
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.theory.costs import StepCosts
 from headstart.types import Budget, Preparation, Step
-
-MAX_UNREAD_TOKENS = 8
-"""Tokens: a draft whose source had to read more than these first does not count as a timing of a draft."""
-
-FIRST_DECISIONS, MEASURED_DECISIONS = 64, 4
-"""Decisions: costs are learnt from the step of each of the first 64, then from that of every fourth, because learning
-takes time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +119,7 @@ class AdaptivePacing(Pacing):
 
     def _measures_next(self) -> bool:
         self._decisions += 1
-        return self._decisions <= FIRST_DECISIONS or self._decisions % MEASURED_DECISIONS == 0
+        return self._decisions <= HORIZON_STEPS or self._decisions % SETTLED_STEPS == 0
 
     def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         assert isinstance(plan, AdaptivePlan), "observe() takes what plan() returned"
@@ -133,12 +127,8 @@ class AdaptivePacing(Pacing):
         asked = [self._states[step.request].learn(step, self._sources, plan.tried.get(step.request)) for step in steps]
         if plan.teaches_costs:
             self._learn_costs(plan, steps, asked)
-        seconds = plan.seconds + self._clock() - start
-        if len(steps) > 1:
-            drafting = any(budget.nodes for budget in plan.budgets)
-            self._shared.costs.observe_thinking_of_batch(len(steps), drafting, seconds)
-        elif plan.teaches_costs:
-            self._shared.costs.observe_thinking(seconds)
+        drafting = any(step.budget.nodes for step in steps)
+        self._shared.costs.observe_thinking(len(steps), drafting, plan.seconds + self._clock() - start)
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
         """What the whole step cost."""
@@ -155,7 +145,7 @@ class AdaptivePacing(Pacing):
         costs.observe(
             len(steps), rows, sampled, seconds.verify + seconds.sample, max(0.0, seconds.plan - plan.seconds), beside
         )
-        if unread > MAX_UNREAD_TOKENS:  # the time went into reading
+        if unread and costs.reads_mostly(asked, unread):
             if len(steps) == len(asked) == 1 and not any(map(costs.has_timed, asked)):
                 costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0, unread=unread)
             return

@@ -1,8 +1,8 @@
 """What a step costs now: the figures of a profile, corrected while the engine runs.
 
 `CurrentCosts` follows the machine: a level that all costs share (another process, a longer context), and corrections
-of the shape, which is what decisions depend on. The first steps that meet a figure of the profile correct it by much,
-later ones by little.
+of the shape, which is what decisions depend on. Each figure of the profile is corrected by much when steps first show
+it, and by little later.
 """
 
 from __future__ import annotations
@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.pacing.beside import Beside
-from headstart.pacing.forward_table import ForwardTable
-from headstart.pacing.learning import LEARNING, Correction, Scatter, clipped
+from headstart.pacing.constants import (
+    DOUBT,
+    FIRST_ROUNDS,
+    PRECISION,
+    REFRESH_STEPS,
+    RUNNING_SHARE,
+    UNKNOWN_COST,
+    WARM_UP_STEPS,
+)
+from headstart.pacing.corrections import Beside, Correction, ForwardTable, Scatter, clipped
 from headstart.theory.costs import DraftCost, StepCosts, late_share
 
 
@@ -33,14 +40,12 @@ class CurrentCosts:
         self._log_level = 0.0
         self._drafts = [costs.drafts.get(source, DraftCost()) for source in sources]
         self._beside = [Beside(cost) for cost in self._drafts]
-        self._corrections = [Correction(LEARNING.doubt, Scatter()) for _ in self._drafts]
+        self._corrections = [Correction(Scatter()) for _ in self._drafts]
         self._factors = [1.0] * len(self._drafts)
         self._drafted = [0.0] * len(self._drafts)
         self._overhead = costs.overhead
         self._steps = self._last_plain = 0
-        self.thinking = 0.0
-        """Seconds that a decision for one row takes, with what is learnt from its step. Not part of `step`."""
-        self._thinking_per_row = {True: 0.0, False: 0.0}  # of a batch, in steps that draft and in steps that do not
+        self._thinking = [0.0, 0.0], [0.0, 0.0]  # of a row; by whether there are several, and whether any drafts
         self._drafting: dict[tuple[int, int, bool], NDArray[Any]] = {}
 
     # -- asking -------------------------------------------------------------------------------------------------------
@@ -61,30 +66,65 @@ class CurrentCosts:
         seconds += distribution + ((batch - 1) * self._request + self._overhead)
         return seconds
 
-    def further(self, rows: int, nodes: NDArray[Any]) -> NDArray[Any]:
-        """Seconds that so many nodes more than `rows` rows add to a forward."""
-        return self._forwards.further(rows, nodes)
+    def row_prices(self, rows: int, most: int) -> tuple[float, float]:
+        """The least and the most seconds that a further row adds to a forward of `rows` to `most` rows."""
+        return self._forwards.prices(rows, most)
 
     def drafting(
         self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: int, sampled: bool
     ) -> NDArray[Any]:
-        """[size] seconds that drafts of these sizes add to a step of so many rows, without what must be read first.
+        """[size] seconds that one request's drafts of these sizes add to a step of so many rows, without what must be
+        read first.
 
         nodes, depths: of the sizes that a source can draft, or of the first few of them; the same at every call.
         """
         key = source, rows, sampled
         known = self._drafting.get(key)
         if known is None or len(known) < len(nodes):
-            in_turn = self.level(source, sampled) * depths + self.start(source)
-            beside = self._beside[source]
-            if beside.hidden:
-                ahead = in_turn * (1 - beside.hidden) + beside.slowing * self.steps(1, rows + nodes)
-                in_turn = np.minimum(in_turn, ahead)
-            known = self.further(rows, nodes) + in_turn
+            drafting = self.start(source) + self.level(source, sampled) * depths
+            if self.hidden(source):
+                own, shared = self.shares(source, nodes, depths, rows, 1, sampled)
+                drafting = own + shared
+            known = self._forwards.seconds_of(rows + nodes) - self._forwards.seconds(rows)
+            known += drafting
             if sampled and not self.point_masses(source):
                 known += self.sampled_row * nodes  # of the others it depends on what is accepted
             self._drafting[key] = known
         return known if len(known) == len(nodes) else known[: len(nodes)]
+
+    def shares(
+        self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: int, requests: int, drawn: bool
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """[size] seconds of drafts of so many requests, ahead or in turn, whatever is quicker: what each request adds,
+        and what all share.
+
+        rows: of the forward without these drafts.
+        """
+        one = (depths > 0) * self.start(source) + self.level(source, drawn) * depths
+        own, shared = self.growth(source) * one, (1 - self.growth(source)) * one
+        if hidden := self.hidden(source):
+            in_turn = requests * own + shared
+            ahead = requests * (1 - hidden) * own + (1 - hidden**requests) * shared
+            ahead += self.slowing(source) * self.steps(requests, rows + requests * nodes)
+            quicker = np.divide(ahead, in_turn, out=np.ones(len(one)), where=in_turn > ahead)
+            own, shared = quicker * own, quicker * shared
+        return own, shared
+
+    def together(self, source: int, levels: NDArray[Any], steps: NDArray[Any], drawn: bool) -> NDArray[Any]:
+        """[plan] seconds that drafts of so many levels [plan, row] add to steps of so many seconds [plan] without them,
+        ahead or in turn, whatever is quicker.
+
+        Level by level, rows that are done leave: level * (1 + growth * (rows left - 1)), summed over the levels.
+        """
+        drafting, start, level, growth = levels > 0, self.start(source), self.level(source, drawn), self.growth(source)
+        count = drafting.sum(1)
+        own = growth * (start * count + level * levels.sum(1))
+        shared = (1 - growth) * (start * (count > 0) + level * levels.max(1))
+        in_turn: NDArray[Any] = own + shared
+        if hidden := self.hidden(source):
+            slower = self.slowing(source) * steps * (count > 0)
+            in_turn = np.minimum(in_turn, (1 - hidden) * own + (1 - hidden**count) * shared + slower)
+        return in_turn
 
     def point_masses(self, source: int) -> bool:
         """Whether a sampled row's distributions are needed only as far as this source's drafts are accepted."""
@@ -134,21 +174,21 @@ class CurrentCosts:
         slower = self.slowing(source) * self.step(requests, requests * (1 + depth))
         return min(in_turn, one * late_share(hidden, self.growth(source), requests) + slower)
 
-    def thinking_of_batch(self, batch: int, drafting: bool) -> float:
-        """Seconds that pacing takes in a step of several requests, of which some have drafts, or none. Not part of
+    def thinking(self, batch: int, *, drafting: bool) -> float:
+        """Seconds that pacing takes in a step of so many requests, of which some have drafts, or none. Not part of
         `step`."""
-        return self._thinking_per_row[drafting] * batch
+        return self._thinking[batch > 1][drafting] * batch
 
     @property
     def doubtful(self) -> bool:
-        """Whether a plain step is due, to learn what decoding without drafts costs now.
+        """Whether a plain step is due, to learn what decoding without drafts costs now: the sooner, the less is known
+        of it.
 
         Drafts are weighed against it, and a draft that always pays would never let it be seen. As long as steps take
         the time that the profile says, it need not be.
         """
-        known = self._forwards.doubt_of_one_row < LEARNING.little_doubt
-        due = LEARNING.plain_every_steps if known else LEARNING.plain_every_steps_at_first
-        return abs(self._log_level) > LEARNING.doubtful_log_level and self._steps - self._last_plain >= due
+        due = REFRESH_STEPS * DOUBT / self._forwards.shape[0].variance
+        return self._log_level**2 > DOUBT and self._steps - self._last_plain >= due
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -175,31 +215,39 @@ class CurrentCosts:
         error = math.log(seconds / (self.step(batch, rows, sampled) - self._overhead)) - self._log_level
         if beside is not None:
             error -= self._beside[beside].log_slowing
-        first = self._steps <= LEARNING.first_steps
+        first = self._warming_up
         if first:
             self._log_level += error / self._steps
-        error = clipped(error, LEARNING.max_log_error)
+        error = clipped(error)
         if not first:
-            self._log_level += LEARNING.level_step * error
+            self._log_level += RUNNING_SHARE * error
             known = self._overhead * math.exp(self._log_level) or overhead
             overhead = min(overhead, 2 * known)
-            self._overhead += LEARNING.level_step * (overhead * math.exp(-self._log_level) - self._overhead)
+            self._overhead += RUNNING_SHARE * (overhead * math.exp(-self._log_level) - self._overhead)
             for place, each in enumerate(self._beside):
-                each.observe_forward(place == beside, error, LEARNING.level_step)
+                each.observe_forward(place == beside, error)
         # The shape is that of forwards with nothing beside them
         self._forwards.observe(rows, error if beside is None else None, learn=not first)
-        if self._steps % LEARNING.refresh_steps == 0 or self._steps <= 2 * LEARNING.refresh_steps:
+        if self._steps % REFRESH_STEPS == 0 or self._steps <= 2 * REFRESH_STEPS:
             self._drafting.clear()
             self._forwards.tabulate()
 
+    @property
+    def _warming_up(self) -> bool:
+        return self._steps <= WARM_UP_STEPS
+
     def has_timed(self, source: int) -> bool:
         """Whether a few drafts have shown what this source's take."""
-        return self._drafted[source] >= LEARNING.known_drafts
+        return self._drafted[source] >= FIRST_ROUNDS
 
     def doubts(self, source: int) -> bool:
         """Whether steps have shown too little of what a short draft of this source takes, and the forward with it."""
-        variances = self._corrections[source].variance, self._forwards.doubt_of_short_drafts
-        return max(variances) > 0.6 * LEARNING.doubt
+        shapes = self._forwards.shape
+        return not (self._corrections[source].known and shapes[min(1, len(shapes) - 1)].known)
+
+    def reads_mostly(self, asked: Mapping[int, tuple[int, int]], unread: int) -> bool:
+        """Whether reading so many tokens takes some source longer than its draft. asked: as of `observe_drafts`."""
+        return any(self.read(place) * unread > self.in_turn(place, *each) for place, each in asked.items())
 
     def observe_drafts(
         self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False, unread: int = 0
@@ -211,22 +259,22 @@ class CurrentCosts:
             for source, (depth, requests) in asked.items()
         }
         expected = sum(parts.values())
-        if self._steps <= LEARNING.first_steps or expected <= 0 or seconds <= 0:
+        if self._warming_up or expected <= 0 or seconds <= 0:
             return
-        error = clipped(math.log(seconds / expected) - self._log_level, LEARNING.max_log_error)
+        error = clipped(math.log(seconds / expected) - self._log_level)
         for source, part in parts.items():
             share, correction = part / expected, self._corrections[source]
             change = correction.observe(error, share)
             self._factors[source] = math.exp(correction.value)
             self._drafted[source] += share
-            if abs(change) > LEARNING.notable_log_change:
+            if abs(change) > PRECISION:
                 self._drafting.clear()
 
     def observe_ahead(
         self, source: int, depth: int, requests: int, missed: int, seconds: float, drawn: bool = False
     ) -> None:
         """Drafts of so many requests could have been made ahead; of so many they were not, and took these seconds."""
-        if self._steps <= LEARNING.first_steps or not requests:
+        if self._warming_up or not requests:
             return
         waited = missed / requests
         if not missed:
@@ -235,19 +283,12 @@ class CurrentCosts:
         self._beside[source].observe_draft(waited)
         self._drafting.clear()
 
-    def observe_thinking(self, seconds: float) -> None:
-        """A decision, and learning from its step, took this long."""
-        if self._steps <= LEARNING.first_steps:
+    def observe_thinking(self, batch: int, drafting: bool, seconds: float) -> None:
+        """Pacing took this long in a step of so many requests, of which some had drafts, or none."""
+        if self._steps <= WARM_UP_STEPS:
             return
-        self.thinking = self._thought(self.thinking, seconds)
-
-    def observe_thinking_of_batch(self, batch: int, drafting: bool, seconds: float) -> None:
-        """Pacing took this long in a step of several requests, of which some had drafts, or none."""
-        if self._steps <= LEARNING.first_steps:
-            return
-        self._thinking_per_row[drafting] = self._thought(self._thinking_per_row[drafting], seconds / batch)
-
-    def _thought(self, known: float, seconds: float) -> float:
-        seconds *= math.exp(-self._log_level)
-        known = known or min(seconds, LEARNING.first_thinking * self.step(1, 1))
-        return known + LEARNING.thinking_share * (min(seconds, 2 * known) - known)
+        seconds *= math.exp(-self._log_level) / batch
+        thinking = self._thinking[batch > 1]
+        # The first may have been interrupted, and so may any other
+        known = thinking[drafting] or min(seconds, UNKNOWN_COST * self.step(1, 1))
+        thinking[drafting] = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)

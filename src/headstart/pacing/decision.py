@@ -1,15 +1,17 @@
 """The decision: which drafts make a step bring most tokens per second, for all its rows together. Pure functions.
 
-A step of b rows emits b tokens and, of each row, what is accepted of its draft. Of the drafts that could be made those
-with the best ratio (b + expected accepted) / (step + drafts) are chosen. Every size of draft is looked at, so that
-costs that jump (a drafter's first token, a kink in the forward) do not mislead.
+A step of b rows emits b tokens and, of each row, what is accepted of its draft. The drafts that are chosen have the
+best ratio (b + expected accepted) / (step + drafts). That ratio is also what a second is worth, so the search begins
+with the last step's: each row takes the size of which most tokens are left when its seconds have been paid for at that
+worth, and the ratio of the sizes found is the worth of the next round (Dinkelbach, Management Science 13, 1967). One
+round or two suffice. Every size of draft is looked at, so that costs that jump (a drafter's first token, a kink in the
+forward) do not mislead.
 
-There are two searches. For one row every draft of a source is a plan of its own, and a product tells the best: with
-several sources each has a best draft at a given worth of a second, and that worth is the ratio itself, so that a few
-rounds find both (Dinkelbach, Management Science 13, 1967). Rows of a batch share the drafting: a level of depth costs
-nearly as much for one row as for all, so a deep draft must be wanted by several rows or not be made, which no order of
-single nodes expresses. There a plan is a pair: the longest draft D of the sources whose drafting costs something, and
-the least chance of being accepted that earns a node its row in the target's forward.
+A lone row is a batch of one, in which the price of each draft is known (`_Lone`). In a larger batch (`_Batch`) it
+depends on the other rows. What a node costs depends on how many they have, so several prices are tried, between the
+least and the most that a further row of the forward can cost, and the whole step is costed for each. And rows share the
+drafting: a level of depth costs nearly as much for one row as for all, so a deep draft must be wanted by several rows
+or not be made. What is shared is weighed against all that the rows gain from levels so deep.
 """
 
 from __future__ import annotations
@@ -21,22 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.pacing.constants import PRECISION, PRICES
 from headstart.pacing.costs import CurrentCosts
-from headstart.theory.costs import late_share
-
-MIN_GAIN = 0.02
-"""A draft must promise this much more than plain decoding: costs are known no better."""
-IDLE_STEPS = 8
-"""Steps for which "no drafts" stands, about. Where a single row drafts, every step is decided on, which takes time."""
-MIN_TURN_SHARE = 0.05
-"""What a source counts as that seldom has its turn, so that it gets a sensible budget for when it does."""
-MIN_LEAD_TOKENS = 0.05
-"""A source is passed over for a later one that should bring so many tokens more."""
-DINKELBACH_ROUNDS = 5
-DINKELBACH_CLOSE = 0.003
-
-_CHANCES = np.array([0.0, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.88, 0.95])
-_DEPTHS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32])
 
 
 @dataclass(slots=True)
@@ -73,47 +61,204 @@ class Choice:
     """Expected tokens per second with these drafts."""
 
 
-def choose_for_one(
-    options: Sequence[DraftOption], costs: CurrentCosts, *, batch: int = 1, extra: int = 0, sampled: bool, rate: float
+def choose(
+    rows: Sequence[Sequence[DraftOption]],
+    costs: CurrentCosts,
+    *,
+    batch: int,
+    extra: int = 0,
+    sampled: Sequence[bool],
+    rate: float = 0.0,
 ) -> Choice:
-    """The best drafts for one row.
+    """The best drafts for some rows of a step, all at once.
 
     Args:
-        options: of its sources, in the order in which they are asked.
-        batch: requests in the forward.
+        rows: the options of each row, of the same sources in the order in which they are asked.
+        batch: requests in the forward, these rows among them.
         extra: nodes that the others draft.
-        sampled: whether the row's tokens are drawn.
+        sampled: by row, whether its tokens are drawn.
         rate: tokens per second of the last choice; only where to begin.
     """
-    base = costs.step(batch, batch + extra, sampled)
-    plain = batch / (base + costs.thinking / IDLE_STEPS)
-    least = plain * (1 + MIN_GAIN)
-    base += costs.thinking
-    times = [_seconds(option, costs, batch + extra, sampled) for option in options]
-    if len(options) == 1:
-        rates = (batch + options[0].gains) / (base + times[0])
-        size = int(rates.argmax()) if len(rates) else -1
-        if size < 0 or rates[size] <= least:
-            return Choice([[0]], plain)
-        return Choice([[int(options[0].nodes[size])]], float(rates[size]))
-    chosen, best = [0] * len(options), least
-    rate = max(rate, least)
-    for _ in range(DINKELBACH_ROUNDS):
-        sizes = _sizes(options, times, rate)
-        tokens, seconds, turn = float(batch), base, 1.0
-        for option, each, size in zip(options, times, sizes, strict=True):
-            if size >= 0:
-                tokens += turn * option.coverage * float(option.gains[size])
-                seconds += turn * option.coverage * float(each[size])
-                turn *= 1 - option.coverage
-        now = tokens / seconds
-        if now > best:
-            best = now
-            chosen = [int(o.nodes[size]) if size >= 0 else 0 for o, size in zip(options, sizes, strict=True)]
-        if abs(now - rate) < DINKELBACH_CLOSE * rate:
+    plain_step = costs.step(batch, batch + extra, sum(sampled))
+    plain = batch / (plain_step + costs.thinking(batch, drafting=False))
+    best, chosen = plain * (1 + PRECISION), None
+    worth = max(rate, best)
+    base = plain_step + costs.thinking(batch, drafting=True)
+    if len(rows) == 1:
+        at = _Lone(rows[0], costs, batch, extra, sampled[0], base).at
+    else:
+        at = _Batch(rows, costs, batch, extra, sampled, base - plain_step).at
+    while True:
+        now, nodes = at(worth)
+        better = now > best
+        if better:
+            best, chosen = now, nodes
+        # What a wrong worth loses is the square of its error
+        if (now / worth - 1) ** 2 < PRECISION / 2 or (worth <= best and not better):
             break
-        rate = max(now, least)
-    return Choice([chosen], best if any(chosen) else plain)
+        worth = best
+    return Choice([[0] * len(rows[0])] * len(rows), plain) if chosen is None else Choice(chosen, best)
+
+
+class _Lone:
+    """A row that is decided on by itself. base: seconds of its step without its drafts."""
+
+    def __init__(
+        self,
+        options: Sequence[DraftOption],
+        costs: CurrentCosts,
+        batch: int,
+        extra: int,
+        sampled: bool,
+        base: float,
+    ) -> None:
+        self._batch, self._base = batch, base
+        self._drafts = [(option, _seconds(option, costs, batch + extra, sampled)) for option in options]
+
+    def at(self, worth: float) -> tuple[float, list[list[int]]]:
+        """Tokens per second, and nodes by source, of the best drafts at this worth of a second."""
+        later = tokens = seconds = 0.0  # of the sources that are asked after this one
+        nodes = []
+        for option, costs in reversed(self._drafts):
+            size, value = -1, 0.0
+            if len(costs):
+                left = option.gains - worth * costs
+                size = int(left.argmax())
+                value = float(left[size])
+            if value > 0.0 and value + PRECISION >= later:
+                # Where there is one source, a step without a draft of it is a plain one, whatever was decided
+                used = option.coverage if len(self._drafts) > 1 else 1.0
+                tokens += used * (float(option.gains[size]) - tokens)
+                seconds += used * (float(costs[size]) - seconds)
+                nodes.append(int(option.nodes[size]))
+            else:
+                nodes.append(0)
+            if value > later:
+                later = value
+        return (self._batch + tokens) / (self._base + seconds), [nodes[::-1]]
+
+
+class _Batch:
+    """Rows that are decided on together. thinking: seconds that deciding takes."""
+
+    def __init__(
+        self,
+        rows: Sequence[Sequence[DraftOption]],
+        costs: CurrentCosts,
+        batch: int,
+        extra: int,
+        sampled: Sequence[bool],
+        thinking: float,
+    ) -> None:
+        self._costs, self._batch, self._rows, self._thinking = costs, batch, batch + extra, thinking
+        self._sampled = np.array(sampled)
+        nodes = sum(max((int(option.nodes[-1]) for option in row if len(option.nodes)), default=0) for row in rows)
+        self._prices = np.linspace(*costs.row_prices(self._rows, self._rows + nodes), PRICES)
+        self._columns = [
+            _Column(options, costs, self._rows, self._sampled, self._prices) for options in zip(*rows, strict=True)
+        ]
+
+    def at(self, worth: float) -> tuple[float, list[list[int]]]:
+        """Tokens per second, and nodes by row and source, of the best drafts at this worth of a second."""
+        later: Any = 0.0
+        for column in reversed(self._columns):
+            value = column.weigh(worth)
+            column.pass_over(value + PRECISION < later)
+            later = np.maximum(later, value)
+        costs, drawn = self._costs, int(self._sampled.sum())
+        asked = np.ones((PRICES, len(self._sampled)))
+        tokens = nodes = distributions = np.zeros(PRICES)
+        used = []
+        for column in self._columns:
+            drafts = column.levels > 0
+            # Where there is one source, a step without a draft of it is a plain one, whatever was decided
+            turns = asked * drafts * (column.coverage if len(self._columns) > 1 else 1.0)
+            tokens = tokens + (turns * column.gain).sum(1)
+            nodes = nodes + (turns * column.nodes).sum(1)
+            if drawn:
+                each = column.gain if costs.point_masses(column.source) else column.nodes
+                distributions = distributions + (turns * each) @ self._sampled
+            used.append((column, (asked * drafts).max(1), turns @ column.catch_up))
+            asked = asked - turns
+        seconds = steps = costs.steps(self._batch, self._rows + nodes, drawn + distributions)
+        for column, share, reading in used:
+            drafting = costs.together(column.source, column.levels, steps, drawn > 0)
+            seconds = seconds + share * drafting + reading
+        rates = (self._batch + tokens) / (seconds + self._thinking)
+        best = int(rates.argmax())
+        return float(rates[best]), np.stack([column.nodes[best] for column in self._columns], axis=1).tolist()
+
+
+class _Column:
+    """What one source can draft for each of several rows. The first size is no draft.
+
+    Args:
+        prices: of a node, in seconds of the forward; all that is said of drafts is said for each of them.
+    """
+
+    gain: NDArray[Any]
+    """[price, row] tokens that the draft is expected to bring."""
+    nodes: NDArray[Any]
+    """[price, row]"""
+    levels: NDArray[Any]
+    """[price, row]"""
+
+    def __init__(
+        self,
+        options: Sequence[DraftOption],
+        costs: CurrentCosts,
+        rows: int,
+        sampled: NDArray[Any],
+        prices: NDArray[Any],
+    ) -> None:
+        widest = max(options, key=lambda option: len(option.nodes))
+        self.source = widest.source
+        self.coverage = np.array([option.coverage for option in options])
+        self.catch_up = np.array([option.catch_up for option in options])
+        self._nodes, self._depths = (np.concatenate(([0], each)) for each in (widest.nodes, widest.depths))
+        self._gains = np.full((len(options), len(self._nodes)), -np.inf)  # a row near its end has not all sizes
+        for row, option in enumerate(options):
+            self._gains[row, 0] = 0.0
+            self._gains[row, 1 : len(option.gains) + 1] = option.gains
+        if (np.diff(self._depths) < 0).any():  # so that all sizes of at most so many levels stand in front
+            order = self._depths.argsort(kind="stable")
+            self._nodes, self._depths, self._gains = self._nodes[order], self._depths[order], self._gains[:, order]
+        drawn = bool(sampled.any())
+        own, self._shared = costs.shares(self.source, self._nodes, self._depths, rows, len(options), drawn)
+        own = own + (self._depths > 0) * self.catch_up[:, None]
+        if drawn:
+            each = self._gains.clip(0.0) if costs.point_masses(self.source) else self._nodes
+            own += costs.sampled_row * sampled[:, None] * each
+        self._own = prices[:, None, None] * self._nodes + own
+        self._row = np.arange(len(options))
+
+    def weigh(self, worth: float) -> NDArray[Any]:
+        """Take the size of each row of which most is left when its seconds have been paid for, up to the depth that is
+        best for all rows together. Returns the tokens that are left [price, row]."""
+        left = self._gains - worth * self._own  # [price, row, size]
+        together: Any = 0.0
+        if self._shared.any():
+            shared = worth * self._shared
+            # Whether any draft pays the exact costs of the step will tell, so no draft is not among these
+            deepest = 1 + (np.maximum.accumulate(left, axis=2).sum(1) - shared)[:, 1:].argmax(1)
+            left = np.where(np.arange(len(shared)) <= deepest[:, None, None], left, -np.inf)
+            together = shared[deepest][:, None] / len(self._row)
+        self._take(left.argmax(2))
+        value: NDArray[Any] = np.maximum(left.max(2) - together, 0.0)
+        return value
+
+    def pass_over(self, rows: NDArray[Any]) -> None:
+        """No drafts for these [price, row], because a later source does better."""
+        if rows.any():
+            self._take(np.where(rows, 0, self._size))
+
+    def _take(self, size: NDArray[Any]) -> None:
+        self._size = size
+        self.gain = self._gains[self._row, size]
+        self.nodes, self.levels = self._nodes[size], self._depths[size]
+
+
+# -- what single drafts are worth --------------------------------------------------------------------------------------
 
 
 def _seconds(option: DraftOption, costs: CurrentCosts, rows: int, sampled: bool) -> NDArray[Any]:
@@ -126,158 +271,19 @@ def _seconds(option: DraftOption, costs: CurrentCosts, rows: int, sampled: bool)
     return seconds + option.catch_up if option.catch_up else seconds
 
 
-def _sizes(options: Sequence[DraftOption], times: Sequence[NDArray[Any]], rate: float) -> list[int]:
-    """The best size of each source at this worth of a second; -1 for none, also where a later source does better."""
-    found = []
-    for option, seconds in zip(options, times, strict=True):
-        values = option.gains - rate * seconds
-        size = int(values.argmax()) if len(values) else -1
-        value = float(values[size]) if size >= 0 else 0.0
-        found.append((value, size) if value > 0 else (0.0, -1))
-    return [
-        -1 if any(later > value + MIN_LEAD_TOKENS for later, _ in found[place + 1 :]) else size
-        for place, (value, size) in enumerate(found)
-    ]
-
-
 def net_gain(option: DraftOption, costs: CurrentCosts, rows: int, rate: float, sampled: bool) -> float:
     """Tokens that a source brings with its best draft, less those that its seconds would have brought."""
-    return _net_gain(option, _seconds(option, costs, rows, sampled), rate)
-
-
-def _net_gain(option: DraftOption, seconds: NDArray[Any], rate: float) -> float:
-    return max(0.0, float((option.gains - rate * seconds).max())) if len(option.gains) else 0.0
+    if not len(option.gains):
+        return 0.0
+    return max(0.0, float((option.gains - rate * _seconds(option, costs, rows, sampled)).max()))
 
 
 def can_pay(
     source: int, costs: CurrentCosts, batch: int, nodes: NDArray[Any], depths: NDArray[Any], sampled: bool
 ) -> bool:
-    """Whether any draft of this source would pay if every guess were right."""
-    base = costs.step(batch, batch, batch * sampled)
-    one = costs.start(source) + costs.level(source, sampled) * depths
+    """Whether any draft of this source would pay if every row drafted it and every guess were right."""
     distributions = depths if costs.point_masses(source) else nodes
-    seconds = costs.steps(batch, batch * (1 + nodes), batch * sampled * (1 + distributions))
-    in_turn = one * (1 + costs.growth(source) * (batch - 1))
-    if hidden := costs.hidden(source):
-        late = one * late_share(hidden, costs.growth(source), batch)
-        in_turn = np.minimum(in_turn, late + costs.slowing(source) * seconds)
-    seconds += in_turn
-    return bool(((1 + depths) * base > seconds * (1 + MIN_GAIN)).any())
-
-
-# -- several rows -----------------------------------------------------------------------------------------------------
-
-
-def choose_for_many(
-    rows: Sequence[Sequence[DraftOption]],
-    costs: CurrentCosts,
-    batch: int,
-    *,
-    extra: int = 0,
-    sampled: Sequence[bool],
-    rate: float,
-) -> Choice:
-    """As `choose_for_one`, for rows that have the same sources in the same order. Every longest draft is tried with
-    every least chance of a node, all at once."""
-    drawn = np.array(sampled)
-    base = costs.step(batch, batch + extra, int(drawn.sum()))
-    plain = batch / (base + costs.thinking_of_batch(batch, False))
-    widest = [max(column, key=lambda option: len(option.nodes)) for column in zip(*rows, strict=True)]
-    times = [_seconds(option, costs, batch + extra, bool(drawn.any())) for option in widest]
-    used = [_turns(options, times, max(rate, plain)) for options in rows]
-    deepest = max((int(o.depths.max()) for options in rows for o in options if len(o.depths)), default=0)
-    if not deepest:
-        return Choice([[0] * len(options) for options in rows], plain)
-    longest = _DEPTHS[: int(np.searchsorted(_DEPTHS, deepest)) + 1]
-    plans = len(_CHANCES) * len(longest)
-    gain, nodes, distribution = (np.zeros(plans) for _ in range(3))
-    seconds = np.full(plans, costs.thinking_of_batch(batch, True))
-    chosen = []
-    for place, option in enumerate(rows[0]):
-        turns, asked = (np.array([each[part][place] for each in used]) for part in (0, 1))
-        source = option.source
-        level = costs.level(source, bool(drawn.any()))
-        mine = [options[place] for options in rows]
-        made, levels, gained = _plans(mine, longest if level > 0 else np.full(len(longest), deepest), turns > 0)
-        chosen.append(made)
-        gain += gained @ turns
-        nodes += made @ turns
-        distribution += (gained if costs.point_masses(source) else made) @ (turns * drawn)
-        time = _together(costs, source, level, levels, 0.0)
-        if hidden := costs.hidden(source):
-            slower = costs.slowing(source) * costs.steps(batch, batch + extra + made.sum(1)) * (made > 0).any(1)
-            time = np.minimum(time, _together(costs, source, level, levels, hidden) + slower)
-        backlog = np.array([each.catch_up for each in mine])
-        seconds += asked.max() * time + (made > 0) @ backlog
-    rates = (batch + gain) / (costs.steps(batch, batch + extra + nodes, drawn.sum() + distribution) + seconds)
-    best = int(rates.argmax())
-    if rates[best] <= plain * (1 + MIN_GAIN):
-        return Choice([[0] * len(options) for options in rows], plain)
-    return Choice(np.stack([made[best] for made in chosen], axis=1).tolist(), float(rates[best]))
-
-
-def _together(costs: CurrentCosts, source: int, level: float, levels: NDArray[Any], hidden: float) -> NDArray[Any]:
-    """[plan] seconds that the target waits for drafts of so many levels [plan, row], each hidden with that chance.
-
-    Level by level, rows that are done leave: level * (1 + growth * (rows left - 1)), summed over the levels.
-    """
-    drafting, growth = (levels > 0).sum(1), costs.growth(source)
-    any_late = 1 - hidden**drafting
-    first = costs.start(source) * ((1 - growth) * any_late + growth * (1 - hidden) * drafting)
-    found: NDArray[Any] = first
-    found += level * ((1 - growth) * any_late * levels.max(1) + growth * (1 - hidden) * levels.sum(1))
-    return found
-
-
-def _turns(
-    options: Sequence[DraftOption], times: Sequence[NDArray[Any]], rate: float
-) -> tuple[list[float], list[float]]:
-    """By source: how likely its draft is used, and how likely it is asked; 0 where a later one does better."""
-    if len(options) == 1:
-        return [1.0], [1.0]
-    values = [_net_gain(option, each[: len(option.gains)], rate) for option, each in zip(options, times, strict=True)]
-    used, asked, left = [], [], 1.0
-    for place, option in enumerate(options):
-        if any(later > values[place] + MIN_LEAD_TOKENS for later in values[place + 1 :]):
-            used.append(0.0)
-            asked.append(0.0)
-            continue
-        used.append(max(left * option.coverage, MIN_TURN_SHARE))
-        asked.append(max(left, MIN_TURN_SHARE))
-        left *= 1 - option.coverage
-    return used, asked
-
-
-def _plans(
-    options: Sequence[DraftOption], longest: NDArray[Any], used: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Nodes, depth and expected accepted tokens of every row's draft in every plan; [plan, row] each.
-
-    A row takes the size of which most is left when each node has been paid for with the least chance: bigger ones would
-    only add nodes that are likelier to be wrong.
-    """
-    widest = max(options, key=lambda option: len(option.nodes))
-    nodes, depths = (np.concatenate(([0], column)) for column in (widest.nodes, widest.depths))
-    gains = np.full((len(options), len(nodes)), -np.inf)  # a row near its end may not have the larger sizes
-    for row, option in enumerate(options):
-        gains[row, 0] = 0.0
-        gains[row, 1 : len(option.gains) + 1] = option.gains
-    left = gains - _CHANCES[:, None, None] * nodes  # [chance, row, size]
-    if (np.diff(depths) >= 0).all():  # sizes of at most so many levels stand in front
-        best = _running_argmax(left)[..., depths.searchsorted(longest, side="right") - 1]  # [chance, row, longest]
-        found = best.transpose(2, 0, 1).reshape(-1, len(options))
-    else:
-        allowed = (depths <= longest[:, None])[:, None, None, :]
-        found = np.where(allowed, left, -np.inf).argmax(-1).reshape(-1, len(options))
-    found[:, ~used] = 0
-    return nodes[found], depths[found], gains[np.arange(len(options)), found]
-
-
-def _running_argmax(values: NDArray[Any]) -> NDArray[Any]:
-    """[..., i]: where the largest of values[..., : i + 1] stands, the first of equals."""
-    highest = np.maximum.accumulate(values, axis=-1)
-    new = np.empty(values.shape, dtype=bool)
-    new[..., 0] = True
-    new[..., 1:] = highest[..., 1:] > highest[..., :-1]
-    found: NDArray[Any] = np.maximum.accumulate(np.where(new, np.arange(values.shape[-1]), 0), axis=-1)
-    return found
+    step = costs.step(batch, batch, batch * sampled)
+    own, shared = costs.shares(source, nodes, depths, batch, batch, sampled)
+    seconds = costs.steps(batch, batch * (1 + nodes), batch * sampled * (1 + distributions)) + batch * own + shared
+    return bool(((1 + depths) * step > seconds * (1 + PRECISION)).any())

@@ -4,45 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from headstart.pacing.acceptance import Belief, SourcePrior
+from headstart.pacing.belief import Belief, SourcePrior
+from headstart.pacing.constants import FIRST_ROUNDS, HORIZON_STEPS, NEW_SOURCE_SHARE, REFRESH_STEPS, SETTLED_STEPS
 from headstart.pacing.costs import CurrentCosts
-from headstart.pacing.decision import Choice, DraftOption, choose_for_many, choose_for_one
+from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.probe import Probe, Verdict
 from headstart.pacing.reasons import MEASURING, drafting, not_guessing, probing, resting
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.types import Budget, Draft, Step
-
-
-@dataclass(frozen=True)
-class Holding:
-    """For how many further steps a decision stands: deciding costs as much as a tenth of a small model's step."""
-
-    rows_per_step: int = 2
-    """Rows: budgets of a batch are kept for one further step per so many rows. A lone row's drafts are decided in every
-    step."""
-    most_steps: int = 4
-    """Steps for which the budgets of a batch are kept at most."""
-    least_idle_steps: int = 3
-    """Steps for which "no drafts" is kept at least, even where the next trial is due earlier."""
-    most_idle_steps: int = 15
-    """Steps for which "no drafts" is kept at most, even where the next trial is due later."""
-    hopeless_steps: int = 63
-    """Steps for which "no drafts" is kept where no source could pay even if every guess were right."""
-
-
-HOLDING = Holding()
-NEW_SOURCE_SHARE = 0.8
-"""Share of its expected gain that a new source must have to be tried: what its first rounds teach is of use for long,
-and one that just misses paying by the prior would hardly ever be met."""
-BACKLOG_STEPS = 64
-"""What a source has not read of the text it reads once, so one draft pays only for its share: the price is spread over
-the drafts that the request has room for if all of them are right, or over so many where there are more."""
 
 
 class Asked(NamedTuple):
@@ -184,7 +159,7 @@ class Group:
         on trial in the coming one."""
         sampled = [not row.sampling.greedy for row, _ in rows]
         options = [self._options(row, state) for row, state in rows]
-        choice = self._choose(options, batch, extra, sampled)
+        choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held)
         states = [state for _, state in rows]
@@ -200,28 +175,25 @@ class Group:
         return budgets, standing, verdict.place
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
-        """Further steps for which these budgets stand."""
+        """Further steps for which these budgets stand: deciding costs as much as a tenth of a small model's step.
+
+        A batch's stand for one step more with every two rows. Drafts of a lone row are decided in every step. "No
+        drafts" stands until the next trial is due, within bounds, and for long where no source could pay even if every
+        guess were right.
+        """
         if len(budgets) > 1 and any(budget.nodes for budget in budgets):
-            return min(HOLDING.most_steps, len(budgets) // HOLDING.rows_per_step)
+            return min(SETTLED_STEPS, len(budgets) // 2)
         if verdict.place is not None or budgets[0].nodes:
             return 0
         if math.isinf(verdict.due_steps):
-            return HOLDING.hopeless_steps
-        due = int(verdict.due_steps) - 1  # the step that asks counts, too
-        return min(max(HOLDING.least_idle_steps, due), HOLDING.most_idle_steps)
-
-    def _choose(
-        self, options: Sequence[Sequence[DraftOption]], batch: int, extra: int, sampled: Sequence[bool]
-    ) -> Choice:
-        if len(options) > 1:
-            return choose_for_many(options, self.costs, batch, extra=extra, sampled=sampled, rate=self._rate)
-        return choose_for_one(options[0], self.costs, batch=batch, extra=extra, sampled=sampled[0], rate=self._rate)
+            return HORIZON_STEPS - 1
+        return min(max(SETTLED_STEPS, int(verdict.due_steps)), REFRESH_STEPS) - 1  # the step that decides counts, too
 
     def _options(self, row: Row, state: RowState) -> list[DraftOption]:
         found, length = [], len(row.tokens)
         for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
             gains = belief.gains()
-            if belief.prior.new:
+            if belief.prior.rounds < FIRST_ROUNDS:
                 gains = np.minimum(gains / NEW_SOURCE_SHARE, source.depths)
             nodes, depths = source.nodes, source.depths
             room = row.room if source.may_draft is None or source.may_draft(row) else 0
@@ -233,7 +205,7 @@ class Group:
             if unread > 0:
                 option.backlog = self.costs.read(place) * unread
                 drafts_left = (row.room + 1) / (1 + float(gains[-1])) if len(gains) else 1.0
-                option.catch_up = option.backlog / min(max(1.0, drafts_left), BACKLOG_STEPS)
+                option.catch_up = option.backlog / min(max(1.0, drafts_left), HORIZON_STEPS)
             found.append(option)
         return found
 
@@ -264,7 +236,7 @@ class Group:
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
         chances = [round(state.beliefs[place].chance, 2) for place in able]
         if most:
-            names, sizes = (tuple(each[place] for place in able) for each in (self._names, nodes))
+            names, sizes = tuple([self._names[place] for place in able]), tuple([nodes[place] for place in able])
             reason = drafting(names, sizes, tuple(chances))
             return Budget(most, reason, named, self._expected_gain(options, nodes, sampled))
         payable = zip(able, chances, strict=True)
@@ -281,7 +253,8 @@ class Group:
         draft, (least, _) = min(zip(drafts, sizes, strict=True))
         rows = batch * (1 + least)
         step = costs.step(batch, batch, batch * sampled)
-        prices = costs.step(batch, rows, rows * sampled) / step, draft / step, costs.thinking / step
+        deciding = costs.thinking(batch, drafting=True)
+        prices = costs.step(batch, rows, rows * sampled) / step, draft / step, deciding / step
         return resting(chances, least, rows, prices, verdict.interval_steps)
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:

@@ -1,45 +1,155 @@
 """How long a target forward and a draft take here, found out by running them, in about a second.
 
 What is run is what a step runs: a forward and a look at its logits, on free cache slots, and `propose` on a
-synthetic text (`synthetic`). The measurements take turns (`timer`).
+synthetic text (`synthetic`). The measurements take turns, so that a machine that slows down meanwhile slows all of them
+alike. On a processor that other work shares, what the thread waits for its turn does not count: an action that takes
+longer than a turn is interrupted in every run, a short one in few, and no quantile would make the two comparable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from headstart.base.errors import CONTAINED
 from headstart.drafters import Drafter, capabilities
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.pacing.synthetic import REQUESTS, SyntheticDrafts, SyntheticForwards
-from headstart.pacing.timer import InterleavedTimer, Name
+from headstart.pacing.belief import MEAN_RATE
+from headstart.pacing.constants import (
+    FEW_ROWS,
+    LONG_DRAFT,
+    MANY_ROWS,
+    MEASURING_SECONDS,
+    MOST_REQUESTS,
+    MOST_RUNS,
+    PRECISION,
+    STEADY,
+    TEXT_TOKENS,
+    UNKNOWN_COST,
+)
+from headstart.pacing.synthetic import SyntheticDrafts, SyntheticForwards
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.rule.noise import Noise
 from headstart.rule.verify import verify
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Draft, Sampling
 
-SECONDS = 1.0
-_ROWS, _MORE_ROWS = (1, 16, 4, 8, 2), (32, 64)  # in order of importance
-_DISTRIBUTION_ROWS = 1, 16
-_CHECKED_ROWS = 1, 2, 8
-_HEAVY = 0.1  # seconds of 16 rows from which on more are not tried: there costs are a straight line
-_SHORT, _LONG = 1, 5
-_NODES = 24  # of the trees that are timed
-_GUESS = 0.2  # of a target step, for a draft that could not be measured
-_BESIDE = 8  # rows of the forward that is timed with a drafter beside it
-_NEGLIGIBLE = 0.02  # of a forward of one row: costs that differ by less decide nothing
-_HIDDEN = 0.6  # of drafts that are made ahead, until rounds have shown how many
+_CHECKED_ROWS = FEW_ROWS[:-1]
+"""Rows of the forwards that tell whether a profile still holds."""
+_USUAL_ROWS = _CHECKED_ROWS[-1]
+"""Rows of the forward that is timed with a drafter beside it."""
+_DISTRIBUTION_ROWS = FEW_ROWS[0], FEW_ROWS[-1]
+
+
+Action = Callable[[], None]
+Name = tuple[str, int | str]
+"""Its kind, and which of that kind."""
+
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+"""Of this thread, on Linux: nanoseconds that it ran, nanoseconds that it waited for a processor, turns that it had."""
+
+
+def _nothing() -> None:
+    return
+
+
+def _waited() -> float:
+    """Seconds that this thread has waited for a processor so far; 0 where the system does not say."""
+    try:
+        return int(_SCHEDULED.read_text().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+class InterleavedTimer:
+    """Named actions, timed in turn."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._actions: dict[Name, tuple[Action, Action, Action]] = {}
+        self._optional: set[Name] = set()
+        self.times: dict[Name, list[float]] = {}
+
+    def add(
+        self,
+        name: Name,
+        action: Action,
+        *,
+        before: Action = _nothing,
+        after: Action = _nothing,
+        optional: bool = False,
+    ) -> None:
+        """before: run each time before the clock is started. after: run when it has been stopped. optional: an action
+        that raises is dropped; the error of another one is the caller's."""
+        if optional:
+            self._optional.add(name)
+        self._actions[name] = before, action, after
+
+    def run(self, seconds: float) -> None:
+        """Round after round until the time is spent; each action at least twice. Runs add to those of earlier calls.
+
+        An action that has had an equal share of the time rests, so that forwards of many rows of a big model do not
+        take it all. A share is counted by the action's quickest run: one that other work has interrupted twice is run
+        again.
+        """
+        known = {name: len(times) for name, times in self.times.items()}
+        start, share = time.perf_counter(), self.share(seconds)
+        for _ in range(MOST_RUNS):
+            for name in list(self._actions):
+                times = self.times.setdefault(name, [])
+                runs = len(times) - known.get(name, 0)
+                spent = time.perf_counter() - start > seconds
+                if runs >= 2 and (spent or runs * min(times) > share):
+                    continue
+                self._time(name)
+
+    def share(self, seconds: float) -> float:
+        """Seconds of each action, of so many for all."""
+        return seconds / len(self._actions)
+
+    def _time(self, name: Name) -> None:
+        before, action, after = self._actions[name]
+        try:
+            before()
+            waited = _waited()
+            ran, start = time.thread_time(), time.perf_counter()
+            action()
+            if self._device.type == "cuda":
+                torch.cuda.current_stream(self._device).synchronize()
+            seconds, ran = time.perf_counter() - start, time.thread_time() - ran
+            if self._device.type == "cpu":  # another device works on while the thread waits
+                # The thread may have waited before the clock ran; it took the time for which it ran in any case
+                seconds = min(seconds, max(ran, seconds - (_waited() - waited)))
+            after()
+        except CONTAINED:
+            if name not in self._optional:
+                raise
+            del self._actions[name], self.times[name]
+            return
+        self.times[name].append(seconds)
+
+    def steady(self, negligible: float = 0.0) -> bool:
+        """Whether every action took the same time twice, or the difference is at most `negligible` seconds."""
+        quickest = [sorted(times)[:2] for times in self.times.values()]
+        return all(second <= max(STEADY * first, first + negligible) for first, second in quickest)
+
+    @property
+    def seconds(self) -> dict[Name, float]:
+        """The quickest run of each action that did not raise: other work only ever adds time, and on a busy machine to
+        most of the runs."""
+        return {name: min(times) for name, times in self.times.items()}
 
 
 def measured_batch(slots: int) -> int:
     """How many requests at a time are measured, where there are so many slots; beyond it costs are a straight line."""
-    return 1 if slots == 1 else 2 if slots < REQUESTS else REQUESTS
+    return 1 if slots == 1 else 2 if slots < MOST_REQUESTS else MOST_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +163,13 @@ class Measurement:
 
 
 def measure(
-    target: ModelRunner, cache: Slots, parts: Sequence[Drafter], *, batch: int, seconds: float = SECONDS
+    target: ModelRunner, cache: Slots, parts: Sequence[Drafter], *, batch: int, seconds: float = MEASURING_SECONDS
 ) -> Measurement:
     """Costs of the target and of each part, for up to `batch` requests at a time; `cache` has that many free slots.
 
     A part that drafts ahead is measured as it drafts in turn, so that nothing runs beside the target's forwards; then a
-    forward is timed while the part drafts beside it. How many of its drafts will be ready only real rounds can show.
+    forward is timed while the part drafts beside it. How many of its drafts will be ready only real rounds can show;
+    until then an outcome is foreseen as surely as a guess is accepted.
 
     Where forwards or drafts do not take the same time twice, all is measured for as long again.
     """
@@ -70,7 +181,7 @@ def measure(
         for index, part in enumerate(parts)
         if capabilities.in_turn(part) is not part
     }
-    for n in _ROWS:
+    for n in FEW_ROWS:
         timer.add(("rows", n), partial(forwards.run, 1, n))
     for n in _DISTRIBUTION_ROWS:
         timer.add(("distribution", n), partial(_distribution, torch.randn(n, target.vocab_size, device=target.device)))
@@ -80,8 +191,9 @@ def measure(
         _add_drafts(timer, part, made, batch)
     if batch > 1:
         timer.add(("requests", batch), partial(forwards.run, batch, 1))
-        if forwards.seconds(max(_ROWS)) < _HEAVY:
-            for n in _MORE_ROWS:
+        # Beyond forwards that take all of their share, costs are a straight line
+        if forwards.seconds(FEW_ROWS[-1]) < timer.share(seconds):
+            for n in MANY_ROWS:
                 timer.add(("rows", n), partial(forwards.run, 1, n))
     try:
         timer.run(seconds)
@@ -96,7 +208,7 @@ def measure(
 
 
 def _steady(timer: InterleavedTimer) -> bool:
-    return timer.steady(_NEGLIGIBLE * timer.seconds["rows", 1])
+    return timer.steady(PRECISION * timer.seconds["rows", 1])
 
 
 def _add_forward_beside(
@@ -112,7 +224,7 @@ def _add_forward_beside(
         in_turn.release()  # there may be one slot
         ahead.run(1, _ends(part)[1][0])
 
-    forward = partial(forwards.run, 1, _BESIDE)
+    forward = partial(forwards.run, 1, _USUAL_ROWS)
     timer.add((part.name, "beside"), forward, before=begin, after=ahead.release, optional=True)
 
 
@@ -123,8 +235,8 @@ def _add_drafts(timer: InterleavedTimer, part: Drafter, made: SyntheticDrafts, b
     add = partial(timer.add, optional=True)
     # "read" lets the synthetic requests go; they are begun anew before the clock runs for the next
     add((part.name, "read"), made.read)
-    add((part.name, _SHORT), partial(made.run, 1, short), before=partial(made.run, batch, short))
-    add((part.name, _LONG), partial(made.run, 1, long))
+    add((part.name, "short"), partial(made.run, 1, short), before=partial(made.run, batch, short))
+    add((part.name, "long"), partial(made.run, 1, long))
     if capabilities.draws(part):
         add((part.name, "drawn"), partial(made.run, 1, long, drawn=True))
     if batch > 1:
@@ -139,10 +251,10 @@ def _step_costs(found: Mapping[Name, float], parts: Sequence[Drafter], beside: S
     request = max(0.0, found.get(("requests", batch), rows_alone) - rows_alone) / max(1, batch - 1)
     costs = {part.name: _draft_cost(part, found, batch, one) for part in parts}
     for name in beside:
-        slower = found.get((name, "beside"), found["rows", _BESIDE]) / found["rows", _BESIDE] - 1
-        costs[name] = replace(costs[name], hidden=_HIDDEN, slowing=max(0.0, slower))
+        slower = found.get((name, "beside"), found["rows", _USUAL_ROWS]) / found["rows", _USUAL_ROWS] - 1
+        costs[name] = replace(costs[name], hidden=MEAN_RATE, slowing=max(0.0, slower))
     # No forward need take longer than its rows one by one
-    measured = tuple((n, min(found["rows", n], n * one)) for n in sorted((*_ROWS, *_MORE_ROWS)) if ("rows", n) in found)
+    measured = tuple((n, min(found["rows", n], n * one)) for n in (*FEW_ROWS, *MANY_ROWS) if ("rows", n) in found)
     distribution_1, distribution_16 = (found["distribution", n] for n in _DISTRIBUTION_ROWS)
     each = max(0.0, distribution_16 - distribution_1) / (_DISTRIBUTION_ROWS[1] - _DISTRIBUTION_ROWS[0])
     return StepCosts(measured, request, costs, sampled=max(0.0, distribution_1 - each), sampled_row=each)
@@ -159,19 +271,20 @@ def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
 
 
 def _ends(part: Drafter) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(nodes, depth) of a short and of a long draft: of trees the smallest, and the deepest of up to `_NODES` nodes."""
-    sizes = capabilities.sizes(part) or ((_SHORT, _SHORT), (_LONG, _LONG))
-    some = [size for size in sizes if size[0] <= _NODES] or sizes[:1]
+    """(nodes, depth) of a short and of a long draft: of trees the smallest, and the deepest of those that fit into the
+    forwards that are always timed."""
+    sizes = capabilities.sizes(part) or ((1, 1), (LONG_DRAFT, LONG_DRAFT))
+    some = [size for size in sizes if size[0] <= FEW_ROWS[-1]] or sizes[:1]
     return sizes[0], max(some, key=lambda size: (size[1], size[0]))
 
 
 def _draft_cost(part: Drafter, found: Mapping[Name, float], requests: int, step: float) -> DraftCost:
     name, ((_, low), (_, high)) = part.name, _ends(part)
-    short, long = found.get((name, _SHORT)), found.get((name, _LONG))
+    short, long = found.get((name, "short")), found.get((name, "long"))
     if short is None or long is None:
-        return DraftCost(0.0, _GUESS * step, point_masses=not capabilities.draws(part))
+        return DraftCost(0.0, UNKNOWN_COST * step, point_masses=not capabilities.draws(part))
     token = max(0.0, long - short) / max(1, high - low)
-    read = max(0.0, found.get((name, "read"), short) - short) / SyntheticDrafts.UNREAD
+    read = max(0.0, found.get((name, "read"), short) - short) / TEXT_TOKENS
     drawn = max(0.0, found.get((name, "drawn"), long) - long) / max(1, high)
     several = found.get((name, "several"), long)
     growth = max(0.0, several / long - 1) / max(1, requests - 1)

@@ -6,18 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headstart.pacing.acceptance import SourcePrior
+from headstart.pacing.belief import SourcePrior
+from headstart.pacing.constants import FIRST_ROUNDS, HORIZON_STEPS, MAX_TIME_SHARE, MIN_TIME_SHARE, REFRESH_STEPS
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import Choice, DraftOption, can_pay, net_gain
 from headstart.pacing.source import Source
-
-MIN_TIME_SHARE, MAX_TIME_SHARE = 0.005, 0.02
-"""Share of plain decoding's time that probing may take: for a source that never paid, and for one that did."""
-FIRST_ROUNDS = 3
-"""Rounds of a source after which it is believed that it could not pay: a profile may be wrong. Where steps scatter,
-because the machine is busy, more: until the costs are known."""
-RECHECK_STEPS = 64
-"""Decisions for which it is believed that a source could pay, or could not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +24,9 @@ class Verdict:
     due_steps: float = math.inf
     """Steps until the next one may be paid for; infinite where no source could pay if every guess were right. A
     verdict stands until half of them have passed: judging is expensive, and what it rests on moves slowly."""
+
+
+NO_TRIAL = Verdict(None)
 
 
 class Probe:
@@ -54,20 +50,22 @@ class Probe:
         self._useful: dict[tuple[int, int, bool], bool] = {}
         self._age = 0
         self._asked: tuple[set[int], int, bool] | None = None
-        self._verdict = Verdict(None)
+        self._verdict = NO_TRIAL
         self._passed_steps = 0  # since the verdict
 
     def decide(
         self, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool, passed_steps: int
     ) -> Verdict:
         """Whether to try a source that drafts nothing for some row. passed_steps: since the last decision."""
+        if all(map(all, choice.nodes)):
+            return NO_TRIAL
         drafts = [each for row in zip(options, choice.nodes, strict=True) for each in zip(*row, strict=True)]
         idle = {option.source for option, nodes in drafts if nodes == 0 and len(option.nodes)}
         if not idle:
-            return Verdict(None)
+            return NO_TRIAL
         self._passed_steps += passed_steps
         last, asked = self._verdict, (idle, batch, sampled)
-        if asked == self._asked and self._passed_steps < min(last.due_steps / 2, RECHECK_STEPS / 4):
+        if asked == self._asked and self._passed_steps < min(last.due_steps / 2, REFRESH_STEPS):
             return Verdict(None, last.interval_steps, last.due_steps - self._passed_steps)
         self._asked = asked
         self._verdict = self._judge(idle, options, choice, batch, sampled)
@@ -85,7 +83,7 @@ class Probe:
         candidates = [place for place in idle if self._unknown(place) or self.can_pay(place, batch, sampled)]
         losses = {place: self._loss(place, options, choice, batch, sampled) for place in candidates}
         if not losses:
-            return Verdict(None)
+            return NO_TRIAL
         place = min(losses, key=lambda each: losses[each])
         share = MIN_TIME_SHARE + (MAX_TIME_SHARE - MIN_TIME_SHARE) * self._priors[place].promise
         allowance = self._costs.step(batch, batch, batch * sampled) * share
@@ -139,7 +137,7 @@ class Probe:
     def can_pay(self, place: int, batch: int, sampled: bool) -> bool:
         """Whether a source would pay if it were always right."""
         self._age += 1
-        if self._age >= RECHECK_STEPS:
+        if self._age >= HORIZON_STEPS:
             self._useful.clear()
             self._age = 0
         key = place, batch, sampled

@@ -8,7 +8,7 @@ from functools import lru_cache
 MEASURING = "K=0: measuring plain decoding, because steps take other times than this machine's profile says"
 
 
-@lru_cache(maxsize=512)  # it is asked for in every step, and seldom changes
+@lru_cache  # it is asked for in every step, and seldom changes
 def drafting(names: tuple[str, ...], nodes: tuple[int, ...], chances: tuple[float, ...]) -> str:
     """nodes, chances: by source; the chance is that of a guess that follows nothing but true text."""
     most = max(nodes)
@@ -29,7 +29,7 @@ def resting(chances: Sequence[float], nodes: int, rows: int, costs: tuple[float,
     """chances: of the sources that could pay at all. nodes: of the smallest draft. rows: of the forward with it. costs:
     of that forward, of the draft and of deciding, in baseline steps."""
     checking, draft, deciding = costs
-    parts = [f"drafting {draft:.2f}"] * (draft >= 0.005) + [f"deciding {deciding:.2f}"] * (deciding >= 0.005)
+    parts = [f"drafting {draft:.2f}"] * (round(draft, 2) > 0) + [f"deciding {deciding:.2f}"] * (round(deciding, 2) > 0)
     price = ", ".join([f"checking {rows} rows costs {checking:.2f} baseline steps here", *parts])
     if not chances:
         return f"K=0: {price}: too much even if every guess were right"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from headstart.pacing.acceptance import MAX_DEPTH
+from headstart.pacing.constants import MAX_DEPTH
 from headstart.rule.row import Row
 
 

@@ -13,16 +13,10 @@ from headstart.drafters import Drafter, Observation, Row, capabilities
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
+from headstart.pacing.constants import LONG_DRAFT, MOST_REQUESTS, TEXT_TOKENS
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
-
-REQUESTS = 4
-"""Most synthetic requests at a time."""
-_PREFIX = 24
-"""Tokens of their texts at first."""
-_PERIOD = 6
-"""Tokens after which these texts repeat themselves."""
 
 
 class SyntheticForwards:
@@ -30,7 +24,7 @@ class SyntheticForwards:
 
     def __init__(self, target: ModelRunner, cache: Slots, requests: int) -> None:
         self._target = target
-        self._prefix = min(_PREFIX, target.max_length // 4)
+        self._prefix = min(TEXT_TOKENS, target.max_length // 2)
         self._cache = cache
         self.slots = [cache.acquire() for _ in range(requests)]
         text = synthetic_text(self._prefix, target.vocab_size)
@@ -69,14 +63,12 @@ class SyntheticForwards:
 class SyntheticDrafts:
     """Drafts of one drafter for requests that do not exist. Numbers below zero are nobody else's."""
 
-    UNREAD = 40
-
     def __init__(self, drafter: Drafter, target: ModelRunner, index: int, forwards: SyntheticForwards) -> None:
         self._drafter = drafter
         self._forwards = forwards
         self._target = target
         self._vocab_size = target.vocab_size
-        self._first = -1 - REQUESTS * index
+        self._first = -1 - MOST_REQUESTS * index
         self._lengths: dict[int, int] = {}
         self._shown: dict[int, int] = {}
 
@@ -90,14 +82,14 @@ class SyntheticDrafts:
     def read(self) -> None:
         """The first round of a request: its whole text is new."""
         self.release()
-        self._lengths[self._first] = self.UNREAD
+        self._lengths[self._first] = TEXT_TOKENS
         context = self._context(self._first, 1)
         with self._forwards.holding([len(context.tokens) - 1]):
             self._drafter.propose([context])
         self.release()
 
     def _context(self, number: int, depth: int, *, drawn: bool = False) -> Row:
-        length = self._lengths[number] = self._lengths.get(number, _PREFIX) + 2
+        length = self._lengths[number] = self._lengths.get(number, TEXT_TOKENS) + 2
         tokens = synthetic_text(length, self._vocab_size)
         sampling = Sampling(temperature=1.0 if drawn else 0.0)
         state = SamplingState(sampling, (), self._vocab_size, frozenset())
@@ -129,4 +121,4 @@ class SyntheticDrafts:
 
 def synthetic_text(length: int, vocab_size: int) -> list[int]:
     """A text that repeats itself, so that every kind of drafter has something to say."""
-    return [(i % _PERIOD) % vocab_size for i in range(length)]
+    return [i % (LONG_DRAFT + 1) % vocab_size for i in range(length)]

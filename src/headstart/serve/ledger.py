@@ -8,51 +8,29 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from headstart.base.errors import InvalidFile
-from headstart.base.options import check_fields, option, strict
 from headstart.base.store import LEDGER, Database
-from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event, Stepped
+from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event, Recorder, Stepped, Write
 from headstart.serve.names import Names, public_name
-from headstart.serve.recorder import Recorder, Write
+from headstart.serve.options import Recording
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Stats
 
-_KEYS = {
-    "acceptance": ("hour", "model", "tag", "source", "position"),
-    "requests": ("hour", "model", "tag"),
-    "latency": ("hour", "model", "tag", "kind", "up_to"),
-}
-_VALUES = {
-    "acceptance": ("tested", "accepted"),
-    "requests": ("requests", "tokens", "forwards", "shares", "share_sum", "share_squares"),
-    "latency": ("requests",),
-}
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What a server keeps of its acceptance."""
-
-    ledger: Path | None = option(
-        None, "Count in this SQLite file, hour by hour, how often guesses were right (mode 600). It holds no text.",
-        panel="Recording",
-    )  # fmt: skip
-    ledger_days: int = option(90, "Forget hours that are older.", panel="Recording", low=1)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def open(self, model: str) -> Ledger | None:
-        """The ledger, or None if none is kept."""
-        return None if self.ledger is None else Ledger(self.ledger, model, days=self.ledger_days)
+_COLUMNS = {
+    "acceptance": (("hour", "model", "tag", "source", "position"), ("tested", "accepted")),
+    "requests": (
+        ("hour", "model", "tag"), ("requests", "tokens", "forwards", "shares", "share_sum", "share_squares"),
+    ),
+    "latency": (("hour", "model", "tag", "kind", "up_to"), ("requests",)),
+}  # fmt: skip
+"""By table, the columns that tell its rows apart, and those that are counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +87,11 @@ class Ledger(Recorder[Entry]):
         self._cleaned = 0
         self._start()
 
+    @classmethod
+    def of(cls, options: Recording, model: str) -> Ledger | None:
+        """The ledger that a server is to keep, or None."""
+        return None if options.ledger is None else cls(options.ledger, model, days=options.ledger_days)
+
     def __call__(self, event: Event) -> None:
         if self.stopped is not None:
             return
@@ -139,48 +122,36 @@ class Ledger(Recorder[Entry]):
 
     def _write(self, database: Database, entries: Sequence[Entry]) -> None:
         with database.writing():
-            for table, rows in _rows(self._model, entries).items():
-                database.execute_many(_upsert(table), rows)
+            for table, row in _rows(self._model, entries):
+                database.execute(_upsert(table), row)
             oldest = entries[-1].hour - 24 * self._days
             if oldest > self._cleaned:
-                for table in _KEYS:
+                for table in _COLUMNS:
                     database.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest,))
                 self._cleaned = oldest
 
 
-def _rows(model: str, entries: Iterable[Entry]) -> dict[str, list[tuple[object, ...]]]:
-    """By table, the rows that these entries add up to."""
-    acceptance: dict[tuple[object, ...], list[float]] = {}
-    requests: dict[tuple[object, ...], list[float]] = {}
-    latency: Counter[tuple[object, ...]] = Counter()
+def _rows(model: str, entries: Iterable[Entry]) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """The rows of these entries, each with its table; what a table holds already they are added to."""
     for entry in entries:
         key = (entry.hour, model, entry.tag)
-        for source, position, *counts in entry.tested:
-            _add(acceptance, (*key, source, position), counts)
+        for row in entry.tested:
+            yield "acceptance", (*key, *row)
         share = entry.share
         shares = (0, 0.0, 0.0) if share is None else (1, share, share * share)
-        _add(requests, key, (1, entry.tokens, entry.forwards, *shares))
+        yield "requests", (*key, 1, entry.tokens, entry.forwards, *shares)
         for kind, bounds, seconds in (
             ("first token", FIRST_TOKEN_SECONDS, entry.first_token_seconds),
             ("per token", TOKEN_SECONDS, entry.seconds_per_token),
         ):
             if seconds is not None:
-                latency[(*key, kind, (*bounds, math.inf)[bisect_left(bounds, seconds)])] += 1
-    return {
-        "acceptance": [(*key, *values) for key, values in acceptance.items()],
-        "requests": [(*key, *values) for key, values in requests.items()],
-        "latency": [(*key, count) for key, count in latency.items()],
-    }
+                yield "latency", (*key, kind, (*bounds, math.inf)[bisect_left(bounds, seconds)], 1)
 
 
-def _add(sums: dict[tuple[object, ...], list[float]], key: tuple[object, ...], values: Sequence[float]) -> None:
-    before = sums.get(key, [0] * len(values))
-    sums[key] = [one + other for one, other in zip(before, values, strict=True)]
-
-
+@cache
 def _upsert(table: str) -> str:
-    keys, values = _KEYS[table], _VALUES[table]
-    places = ", ".join("?" * (len(keys) + len(values)))
-    sums = ", ".join(f"{value} = {value} + excluded.{value}" for value in values)
-    names = ", ".join((*keys, *values))
+    """The statement that adds one row to what is there."""
+    keys, counts = _COLUMNS[table]
+    names, places = ", ".join((*keys, *counts)), ", ".join("?" * len((*keys, *counts)))
+    sums = ", ".join(f"{count} = {count} + excluded.{count}" for count in counts)
     return f"INSERT INTO {table} ({names}) VALUES ({places}) ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {sums}"

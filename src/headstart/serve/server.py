@@ -5,7 +5,6 @@ Nothing here imports the packages of a server before `listen`: the command line 
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -15,19 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headstart.base.errors import InvalidFile, InvalidOption
-from headstart.base.extras import how_to_install
+from headstart.base.errors import InvalidFile
 from headstart.base.options import values_of
+from headstart.base.web.build import page
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.serve.api.settings import ServerOptions
-from headstart.serve.ledger import Recording
-from headstart.serve.limits import Limits
-from headstart.serve.pages import Page
-from headstart.serve.traffic_log import TrafficLog, TrafficOptions
+from headstart.serve.ledger import Ledger
+from headstart.serve.options import Limits, Recording, ServerOptions
+from headstart.serve.traffic_log import TrafficLog
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
     from headstart.serve.api.service import Served
+    from headstart.serve.bridge import Bridge
 
 KEY_VARIABLE = "HEADSTART_API_KEY"
 
@@ -66,6 +64,36 @@ def drafters_of(asked: Sequence[str]) -> list[str] | str:
     return list(asked) if "prediction" in asked else ["prediction", *asked]
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page for people that the server shows: one file, that asks for nothing but this server's paths."""
+
+    name: str
+    """What it is called in a sentence."""
+    write: Callable[[], str]
+    """Its whole text."""
+
+
+def playground_page() -> str:
+    """One's own prompts, with every token marked by where it came from."""
+    about = "Run prompts on this server and see where each token came from."
+    styles = ("viewer", "playground")
+    return page("playground/main", "headstart playground", styles=styles, connects=True, description=about)
+
+
+def viewer_page() -> str:
+    """The trace viewer without a trace: it asks for a file, which stays in the browser."""
+    about, data = "Open a trace of headstart and replay it round by round.", {"playground": "/"}
+    return page("viewer/main", "A trace, round by round", data=data, styles=("viewer",), description=about)
+
+
+PAGES: Mapping[str, Page] = {
+    "/": Page("the playground", playground_page),
+    "/trace": Page("the trace viewer", viewer_page),
+}
+"""By path. The command adds the lessons, which belong to another wing."""
+
+
 class ModelServer:
     """One server. The ledger is open from the beginning, the file of traffic once the model is known.
 
@@ -76,19 +104,12 @@ class ModelServer:
     """
 
     def __init__(
-        self,
-        options: ServerOptions,
-        limits: Limits,
-        recording: Recording,
-        traffic: TrafficOptions,
-        load: Callable[[], Loaded],
-        pages: Mapping[str, Page],
-        say: Callable[[str], None],
-    ) -> None:
-        self._options, self._limits = options, limits
+        self, options: ServerOptions, limits: Limits, recording: Recording, load: Callable[[], Loaded],
+        pages: Mapping[str, Page], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._options, self._limits, self._recording = options, limits, recording
         self._load, self._pages, self._say = load, pages, say
-        self._ledger = recording.open(options.served_model_name[0])
-        self._traffic = traffic
+        self._ledger = Ledger.of(recording, options.served_model_name[0])
         self._traffic_log: TrafficLog | None = None
         self._failure: BaseException | None = None
         self._url = ""
@@ -134,7 +155,7 @@ class ModelServer:
         from headstart.serve.worker import ThreadBridge
 
         loaded = self._load()
-        self._traffic_log = self._traffic.open(loaded.fingerprint)
+        self._traffic_log = TrafficLog.of(self._recording, loaded.fingerprint)
         metrics = Metrics(self._options.served_model_name[0])
         recorders = [recorder for recorder in (self._ledger, self._traffic_log) if recorder is not None]
         bridge = ThreadBridge(loaded.engine, self._limits, [metrics, *recorders])
@@ -144,20 +165,18 @@ class ModelServer:
             request_seconds=self._limits.max_request_seconds,
         )  # fmt: skip
 
-    def tell_ready(self, served: Served) -> None:
+    def tell_ready(self, bridge: Bridge) -> None:
         """Say what is served, what is written down, and how to ask."""
-        about = served.bridge.describe()
+        about = bridge.describe()
         self._say(f"{self._url}/v1 serves {self._options.served_model_name[0]!r}, drafter {about['drafter']}, "
                   f"{about['max_batch_size']} requests at once")  # fmt: skip
         if self._recorded:
-            self._say(
-                f'prompts and answers are written to {self._traffic.traffic}; "store": false leaves a request out'
-            )
+            file = self._recording.traffic
+            self._say(f'prompts and answers are written to {file}; "store": false leaves a request out')
         if self._pages:
             self._say("open " + ", ".join(f"{self._url}{path} ({page.name})" for path, page in self._pages.items()))
         self._say("try it:")
-        chat = bool(getattr(served.bridge.tokenizer, "chat_template", ""))
-        self._say(f"  {example(self._url, self._options, chat=chat)}")
+        self._say(f"  {example(self._url, self._options, chat=bool(getattr(bridge.tokenizer, 'chat_template', '')))}")
 
     @property
     def _recorded(self) -> bool:
@@ -198,20 +217,6 @@ def all_keys(options: ServerOptions, file: Path | None) -> tuple[str, ...]:
             raise InvalidFile(f"{file} holds no key", hint="write one key a line")
         keys += named
     return tuple(dict.fromkeys(keys))
-
-
-def require_extra() -> None:
-    """Raises:
-    InvalidOption: a package that only the server needs is not installed.
-    """
-    for module in ("fastapi", "uvicorn", "prometheus_client"):
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise InvalidOption(
-                f"a server needs fastapi, uvicorn and prometheus-client, and {error.name or module} cannot be imported",
-                hint=how_to_install("serve"),
-            ) from error
 
 
 def log_to_stderr(*, verbose: bool) -> None:

@@ -15,10 +15,9 @@ import torch
 from headstart.base.errors import EngineFailed, HeadstartError
 from headstart.engine.engine import Engine
 from headstart.serve.events import Ending, Events, Stepped
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits
 from headstart.serve.outbox import Outbox, ThreadAnswer
-from headstart.serve.recording import JobRecording
-from headstart.serve.runs import Run, Runs
+from headstart.serve.runs import JobRecording, Run, Runs
 from headstart.types import Step
 
 FAILURES = 3

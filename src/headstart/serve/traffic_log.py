@@ -9,51 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from headstart.base.errors import InvalidFile
-from headstart.base.options import check_fields, option, strict
 from headstart.base.traffic import Exchange, TrafficWriter
-from headstart.serve.events import Ended, Event
+from headstart.serve.events import Ended, Event, Recorder, Write
 from headstart.serve.names import Names
-from headstart.serve.recorder import Recorder, Write
+from headstart.serve.options import Recording
 
-_PANEL = "Recording"
 _MEGABYTE = 2**20
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class TrafficOptions:
-    """What a server keeps of its texts. By default nothing."""
-
-    traffic: Path | None = option(
-        None, "Write prompts and answers, in tokens, to this file (mode 600), for `headstart adapt`. Requests with "
-        '"store": false are left out. Tell your users.', panel=_PANEL,
-    )  # fmt: skip
-    traffic_limit: float = option(
-        64.0, "Megabytes of that file; beyond them the older half is forgotten.", metavar="MB", panel=_PANEL, above=0
-    )
-    traffic_of: Literal["all", "consenting"] = option(
-        "all", 'Whose requests are written: of all who do not refuse, or only of those that say "store": true '
-        "('consenting').", panel=_PANEL,
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def open(self, target: str) -> TrafficLog | None:
-        """The log, or None if none is kept. target: the fingerprint of the model.
-
-        Raises:
-            InvalidFile: the file holds something else, or another process writes it: better said before it serves.
-        """
-        if self.traffic is None:
-            return None
-        limit = int(self.traffic_limit * _MEGABYTE)
-        return TrafficLog(self.traffic, target, limit=limit, consenting=self.traffic_of == "consenting")
 
 
 class TrafficLog(Recorder[Exchange]):
@@ -90,6 +55,18 @@ class TrafficLog(Recorder[Exchange]):
             self._stop(error)
         else:
             self._start()
+
+    @classmethod
+    def of(cls, options: Recording, target: str) -> TrafficLog | None:
+        """The log that a server is to keep, or None. target: the fingerprint of the model.
+
+        Raises:
+            InvalidFile: the file holds something else, or another process writes it: better said before it serves.
+        """
+        if options.traffic is None:
+            return None
+        limit = int(options.traffic_limit * _MEGABYTE)
+        return cls(options.traffic, target, limit=limit, consenting=options.traffic_of == "consenting")
 
     def __call__(self, event: Event) -> None:
         if not isinstance(event, Ended):

@@ -15,8 +15,8 @@ from headstart.engine.engine import Engine
 from headstart.engine.scheduler import SlotView
 from headstart.serve.bridge import Job, SlotState
 from headstart.serve.events import Events, Refused, Subscriber
-from headstart.serve.limits import Limits
 from headstart.serve.names import public_words
+from headstart.serve.options import Limits
 from headstart.serve.outbox import Outbox, ThreadAnswer
 from headstart.serve.stepping import Stepper
 
@@ -90,8 +90,9 @@ class ThreadBridge:
             raise stepper.failure
         self._check_room(jobs, stepper)
         now = time.monotonic()
-        cancel = partial(_cancel, stepper)
-        answers = [ThreadAnswer(job, now, cancel) for job in jobs]
+        answers = [
+            ThreadAnswer(job, now, lambda answer: stepper.inbox.put(partial(stepper.cancel, answer))) for job in jobs
+        ]
         self._requests += len(jobs)
         self._prompt_tokens += sum(len(job.prompt) for job in jobs)
         stepper.inbox.put(partial(stepper.admit, answers))
@@ -131,7 +132,7 @@ class ThreadBridge:
 
     def slots(self) -> Sequence[SlotState]:
         """Read while the engine steps: each number is right, but two of them may stem from different steps."""
-        return [_state(number, slot) for number, slot in enumerate(self._engine.slots())]
+        return [_state(*each) for each in enumerate(self._engine.slots())]
 
     @property
     def queued(self) -> int:
@@ -142,20 +143,10 @@ class ThreadBridge:
         return None if self._stepper is None else self._stepper.failure
 
 
-def _cancel(stepper: Stepper, answer: ThreadAnswer) -> None:
-    stepper.inbox.put(partial(stepper.cancel, answer))
-
-
 def _state(number: int, slot: SlotView) -> SlotState:
     request = slot.request
     if request is None:
         return SlotState(number, None, slot.tokens)
-    state = request.speculation
-    return SlotState(
-        number,
-        request.number,
-        slot.tokens,
-        len(request.prompt),
-        max(0, request.generated),
-        public_words(state.not_guessing, state.drafter),
-    )
+    state, generated = request.speculation, max(0, request.generated)
+    words = public_words(state.not_guessing, state.drafter)
+    return SlotState(number, request.number, slot.tokens, len(request.prompt), generated, words)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headstart.train.eagle3 import train_eagle3
     from headstart.train.exit_head import train_exit
     from headstart.train.medusa import train_medusa
-    from headstart.train.progress import Report, TrainingProgress, TrainingResult
+    from headstart.train.schedule import Report, TrainingProgress, TrainingResult
 
 __all__ = [
     "Acceptance",
@@ -39,5 +39,5 @@ __getattr__ = lazily(
     eagle3="train_eagle3",
     exit_head="train_exit",
     medusa="train_medusa",
-    progress="Report TrainingProgress TrainingResult",
+    schedule="Report TrainingProgress TrainingResult",
 )

@@ -18,14 +18,13 @@ from headstart.base.errors import UnsupportedModel
 from headstart.drafters.draft_model import mask_token
 from headstart.train import draft_start
 from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Guessed, acceptance_rates, compared
-from headstart.train.depths import DEPTHS, Layout, shares
 from headstart.train.frequent_tokens import Logits, LossTokens
 from headstart.train.harness import Material, Observer, TrainingResult, train
 from headstart.train.hidden import states_of
 from headstart.train.objective import divergence
 from headstart.train.options import DraftTraining
 from headstart.train.student import Student
-from headstart.train.windows import Windows
+from headstart.train.windows import DEPTHS, Layout, Windows, shares
 
 
 def train_draft(options: DraftTraining, *, observe: Observer = lambda _: None) -> TrainingResult:

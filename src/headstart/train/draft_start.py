@@ -45,10 +45,8 @@ def full_shape(shape: Shape, target: Any) -> FullShape:
     layers = shape.layers or max(1, min(4, text.num_hidden_layers // 8))
     full = FullShape(hidden, layers, shape.intermediate or _multiple(hidden * 8 // 3, HEAD), heads, kv_heads)
     if full.hidden % full.heads or full.heads % full.kv_heads or (full.hidden // full.heads) % 2:
-        raise InvalidOption(
-            f"hidden={full.hidden}, heads={full.heads}, kv_heads={full.kv_heads} do not fit each other",
-            hint="heads must divide hidden into even parts, and kv_heads must divide heads",
-        )
+        problem = f"hidden={full.hidden}, heads={full.heads}, kv_heads={full.kv_heads} do not fit each other"
+        raise InvalidOption(problem, hint="heads must divide hidden into even parts, and kv_heads must divide heads")
     return full
 
 

@@ -21,20 +21,18 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import EagleCheckpoint
-from headstart.train import eagle_formats, eagle_start, forecast
+from headstart.train import eagle_formats, eagle_start
 from headstart.train.acceptance import DRAFT_LENGTH, Guessed
-from headstart.train.depths import shares
+from headstart.train.eagle_head import HeadShape, Shortlists, selector_loss
 from headstart.train.frequent_tokens import draft_vocabulary, unused_token
 from headstart.train.guess_loss import Blend, guess_loss
 from headstart.train.harness import Material, Observer, TrainingResult, train
-from headstart.train.head_layer import HeadShape
-from headstart.train.head_selector import Shortlists, selector_loss
 from headstart.train.hidden import TargetStates, choose_layers, states_of
 from headstart.train.options import Eagle3Training
 from headstart.train.output_matrix import StateDistributions
 from headstart.train.student import Student
 from headstart.train.unrolled import nested
-from headstart.train.windows import Windows
+from headstart.train.windows import Windows, shares
 
 
 def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None) -> TrainingResult:
@@ -83,11 +81,11 @@ class Eagle3Student(Student):
         if options.freeze_output:
             head.lm_head.requires_grad_(False)
         if begun is None and options.init == "target":
-            found = forecast.forecast(
+            found = eagle_start.forecast(
                 self.states, material.train.ids, self._embedded, head.norm.weight.detach(), head.shape.eps
             )
-            forecast.begin(head, found, seed=options.seed)
-        self.lengths = {"fc.weight": forecast.lengths(self.states, material.train.ids)}
+            eagle_start.begin(head, found, seed=options.seed)
+        self.lengths = {"fc.weight": eagle_start.lengths(self.states, material.train.ids)}
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
         self._output = self.states.output.only(self._kept)

@@ -82,10 +82,8 @@ def check_layer_ids(layer_ids: Sequence[int], layers: int) -> None:
     """
     ids = list(layer_ids)
     if ids != sorted(set(ids)):
-        raise UnsupportedModel(
-            f"the head reads the layers {ids}, and vLLM would read {sorted(set(ids))}",
-            hint="train a head whose layer ids rise; headstart's training sorts them",
-        )
+        problem = f"the head reads the layers {ids}, and vLLM would read {sorted(set(ids))}"
+        raise UnsupportedModel(problem, hint="train a head whose layer ids rise; headstart's training sorts them")
     if any(not 0 <= i < layers for i in ids):
         raise UnsupportedModel(
             f"the head reads the layers {ids} of a target with {layers}: engines differ in what {layers} means, the "

@@ -70,10 +70,8 @@ class ExitStudent(Student):
         self._vocab = int(config.vocab_size)
         depth = int(config.num_hidden_layers)
         if find_recipe(config) is None or depth < 2:
-            raise UnsupportedModel(
-                f"{config.model_type} of {depth} layers cannot be left early",
-                hint="exits need headstart's own; train a head or a draft model instead",
-            )
+            hint = "exits need headstart's own decoder; train a head or a draft model instead"
+            raise UnsupportedModel(f"{config.model_type} of {depth} layers cannot be left early", hint=hint)
         self.layers = options.layers or max(1, depth // 4)
         if self.layers >= depth:
             raise InvalidOption(
@@ -89,8 +87,9 @@ class ExitStudent(Student):
         norm = target.model.norm
         module = ExitModule(norm.weight.detach().float(), float(norm.variance_epsilon))
         self.module = module.to(material.device, material.dtype)
-        size = self._vocab if self.known is None else len(self.known)
-        self.logits_per_token = 2 * size
+        self.size = self._vocab if self.known is None else len(self.known)
+        """Tokens that it knows."""
+        self.logits_per_token = 2 * self.size
 
     def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
         """The divergence of the exit's distribution from the target's over the tokens it knows, mean over rows."""
@@ -129,5 +128,4 @@ class ExitStudent(Student):
         exits.write(folder, made, vocab_size=self._vocab, target=str(self._options.target))
 
     def facts(self) -> dict[str, Any]:
-        size = self._vocab if self.known is None else len(self.known)
-        return {"layers": self.layers, "draft_vocab_size": size, **super().facts()}
+        return {"layers": self.layers, "draft_vocab_size": self.size, **super().facts()}

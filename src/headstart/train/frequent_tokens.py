@@ -84,10 +84,7 @@ class Logits:
             logits = logits if rows is None else logits[:, rows]
             return logits if tokens is None or weights is None else logits[..., tokens] + weights
         states: Tensor = self._model.base_model(ids, use_cache=False, **layout)[0]
-        return self.after(states if rows is None else states[:, rows], tokens, weights)
-
-    def after(self, states: Tensor, tokens: Tensor | None, weights: Tensor | None) -> Tensor:
-        """The same of last states [..., d]."""
+        states = states if rows is None else states[:, rows]
         layer = self._model.get_output_embeddings()
         bias = getattr(layer, "bias", None)
         if tokens is None or weights is None:

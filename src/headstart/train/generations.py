@@ -19,7 +19,7 @@ from torch import Tensor
 from headstart.base.errors import NotEnoughMemory, TrainingFailed
 from headstart.base.files import replacing
 from headstart.loading.load import Target
-from headstart.train import asking, checkpoint
+from headstart.train import checkpoint, sources
 from headstart.train.options import Training
 from headstart.train.sources import Document
 from headstart.train.windows import Text
@@ -62,13 +62,8 @@ class Writer:
         if not prompts:
             return []
         if self._engine is None:
-            target = Target(
-                self.options.target,
-                device=self.device,
-                dtype=self.dtype,
-                quantize=self.options.generation_quantize,
-                max_length=self.longest + 1,
-            )
+            options = {"quantize": self.options.generation_quantize, "max_length": self.longest + 1}
+            target = Target(self.options.target, device=self.device, dtype=self.dtype, **options)
             self._engine = _engine(target, AT_ONCE)
             self._engine.subscribe(self._count)
         outputs: list[Output] = self._engine.generate([list(prompt) for prompt in prompts], list(samplings))
@@ -120,7 +115,7 @@ def _prompt(document: Document, tokenizer: Any, longest: int, generator: torch.G
 def turn_ids(document: Document, tokenizer: Any) -> list[int]:
     """A conversation as the model's prompt; without a chat template, its turns one below another."""
     if tokenizer.chat_template:
-        return asking.chat_ids(document.turns[0], tokenizer)
+        return sources.chat_ids(document.turns[0], tokenizer)
     plain: list[int] = tokenizer("\n\n".join(document.turns), verbose=False)["input_ids"]
     return plain
 
@@ -146,7 +141,7 @@ def converse(writer: Writer, folder: Path) -> Iterator[list[Text]]:
         TrainingFailed: hardly anything that it writes as a user is a prompt.
     """
     options, tokenizer = writer.options, writer.tokenizer
-    turn = asking.UserTurn.of(tokenizer)
+    turn = sources.UserTurn.of(tokenizer)
     kept = tried = number = 0
     while kept < options.self_prompts:
         file = folder / f"conversations-{number:05d}.safetensors"
@@ -157,21 +152,19 @@ def converse(writer: Writer, folder: Path) -> Iterator[list[Text]]:
         kept, tried, number = kept + len(found), tried + size, number + 1
         yield found
         if tried >= max(BATCH, TRIES * options.self_prompts) and kept < options.self_prompts:
-            raise TrainingFailed(
-                f"of {tried} prompts that the target wrote as a user, {kept} can be used",
-                hint="is it a chat model? give prompts as data, and --generations for its answers",
-            )
+            hint = "is it a chat model? give prompts as data, and --generations for its answers"
+            raise TrainingFailed(f"of {tried} prompts that the target wrote as a user, {kept} can be used", hint=hint)
 
 
-def _conversations(writer: Writer, turn: asking.UserTurn, numbers: range) -> list[Text]:
+def _conversations(writer: Writer, turn: sources.UserTurn, numbers: range) -> list[Text]:
     """The prompts of these numbers, answered, less those that are none."""
     options, tokenizer = writer.options, writer.tokenizer
     longest = longest_prompt(options)
-    questions = [asking.question(turn, tokenizer, n, seed=options.seed, tokens=longest) for n in numbers]
+    questions = [sources.question(turn, tokenizer, n, seed=options.seed, tokens=longest) for n in numbers]
     outputs = writer([q.ids for q in questions], [q.sampling for q in questions])
-    messages = [asking.asked(*each) for each in zip(questions, outputs, strict=True)]
+    messages = [sources.asked(*each) for each in zip(questions, outputs, strict=True)]
     asked = [
-        (number, asking.chat_ids(message, tokenizer))
+        (number, sources.chat_ids(message, tokenizer))
         for number, message in zip(numbers, messages, strict=True)
         if message is not None
     ]

@@ -15,22 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from headstart.train.head_selector import Shortlists
+from headstart.train.eagle_head import Shortlists
+from headstart.train.output_matrix import StateDistributions
 
 CHUNK_ELEMENTS = 1 << 23  # logits of guesses that are held at once
 CACHED_ELEMENTS = 1 << 18  # of them, what is worked on between two products
-
-
-class Distributions(Protocol):
-    """The target's distributions on some windows, over the draft vocabulary."""
-
-    def log_p(self, window: int, rows: Tensor) -> Tensor:
-        """True log-probabilities [rows, draft V] after these positions of a window; they need not add up to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +45,7 @@ class Blend:
 def guess_loss(
     states: Sequence[Tensor],
     kept: Sequence[Tensor],
-    distributions: Distributions,
+    distributions: StateDistributions,
     matrix: Tensor,
     blend: Blend,
     shortlists: Shortlists | None = None,
@@ -73,7 +67,7 @@ class _GuessLoss(torch.autograd.Function):
     def forward(
         ctx: Any,
         matrix: Tensor,
-        distributions: Distributions,
+        distributions: StateDistributions,
         kept: list[Tensor],
         blend: Blend,
         lists: Shortlists,
@@ -132,7 +126,7 @@ def _chunks(kept: Sequence[Tensor], width: int) -> list[list[slice]]:
 def _chunk(
     own: Tensor,
     rows: Sequence[Tensor],
-    distributions: Distributions,
+    distributions: StateDistributions,
     window: int,
     matrix: Tensor,
     blend: Blend,

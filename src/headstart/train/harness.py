@@ -16,18 +16,16 @@ import torch
 from headstart.base.errors import InvalidOption
 from headstart.loading.checkpoint import Checkpoint, check_quantize, find_device
 from headstart.model import loading
-from headstart.train import asking, generations, output, sources, windows
+from headstart.train import generations, output, sources, windows
 from headstart.train.options import Training
-from headstart.train.progress import Observer, Report, TrainingResult
 from headstart.train.run import Run, read_ahead, take_steps
-from headstart.train.schedule import Phases
+from headstart.train.schedule import Observer, Phases, Report, TrainingResult
 from headstart.train.student import Material, Student
 from headstart.train.windows import Text, Windows
 
 __all__ = ["Maker", "Material", "Observer", "Report", "Student", "TrainingResult", "dtype_of", "load_target", "train"]
 
-PROMPTS, PROMPT_TOKENS = 6, 128  # for the speedup at the end
-
+PROMPTS, PROMPT_TOKENS = 6, 128  # for the speedup at the end: the first half of so many windows, so many tokens at most
 
 Maker = Callable[[Material], Student]
 
@@ -70,7 +68,7 @@ def train(options: Training, make: Maker, observe: Observer) -> TrainingResult:
         run.clock.seconds,
         acceptance,
         resumed,
-        _prompts(heldout),
+        tuple(tuple(row) for row in heldout.ids[:PROMPTS, : min(PROMPT_TOKENS, heldout.ids.shape[1] // 2)].tolist()),
         phases=dict(phases.found),
         stopped=run.stopped,
     )
@@ -83,20 +81,12 @@ def load_target(options: Training, device: torch.device) -> tuple[Any, Any]:
     found = Checkpoint(options.target, "target", device=device)
     limit = loading.context_limit(found.config)
     if options.sequence_length > limit:
-        raise InvalidOption(
-            f"sequence_length={options.sequence_length} is longer than the target's context of {limit}",
-            hint=f"use {limit} or less",
-        )
+        problem = f"sequence_length={options.sequence_length} is longer than the target's context of {limit}"
+        raise InvalidOption(problem, hint=f"use {limit} or less")
     if found.tokenizer is None:
         raise InvalidOption(f"{found.source} has no tokenizer", hint="copy the tokenizer's files beside the weights")
     target = loading.read_model(found.source, found.config, dtype_of(options, device))
     return target.to(device).eval().requires_grad_(False), found.tokenizer
-
-
-def _prompts(heldout: Windows) -> tuple[tuple[int, ...], ...]:
-    """The first half of a few windows."""
-    begun = heldout.ids[:PROMPTS, : min(PROMPT_TOKENS, heldout.ids.shape[1] // 2)]
-    return tuple(tuple(row) for row in begun.tolist())
 
 
 def dtype_of(options: Training, device: torch.device) -> torch.dtype:
@@ -126,13 +116,12 @@ def make_windows(
     texts = [_text(d, tokenizer) for d in corpus.documents if not (answered and d.turns)]
     wanted = options.generations + options.self_prompts
     if options.self_prompts:
-        asking.UserTurn.of(tokenizer)  # refused before anything is written
+        sources.UserTurn.of(tokenizer)  # refused before anything is written
     if wanted:
         output.claim(options)
-        limit = min(
-            loading.context_limit(target.config),
-            generations.longest_prompt(options) + _overhead(options, tokenizer) + options.generation_tokens,
-        )
+        template = 2 * len(sources.chat_ids("", tokenizer)) if options.self_prompts else 0  # around what a user says
+        longest = generations.longest_prompt(options) + template + options.generation_tokens
+        limit = min(loading.context_limit(target.config), longest)
         with phases.doing("writing") as phase:
             writer = generations.Writer(options, tokenizer, device, dtype, longest=limit)
             meter = _Meter(wanted, observe)
@@ -160,11 +149,6 @@ def _text(document: sources.Document, tokenizer: Any) -> Text:
     if document.turns:
         return Text(generations.turn_ids(document, tokenizer))
     return Text(tokenizer(document.text, verbose=False)["input_ids"])
-
-
-def _overhead(options: Training, tokenizer: Any) -> int:
-    """Tokens that the chat template adds to what the target writes as a user."""
-    return 2 * len(asking.chat_ids("", tokenizer)) if options.self_prompts else 0
 
 
 class _Meter:

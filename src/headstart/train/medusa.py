@@ -164,7 +164,7 @@ class MedusaStudent(Student):
             begin = options.heads - 1 - k
             mine = head.refined(states[:, begin : begin + logits.shape[1] - options.heads]).flatten(0, 1)
             weight = weights[k] / sum(weights)
-            total = total + head_divergence(theirs, mine[None], head.matrix, (weight,), options.tv_weight)
+            total = total + head_divergence(theirs, mine, head.matrix, weight, options.tv_weight)
         return total
 
     def measure(self, heldout: Windows) -> Acceptance:

@@ -2,14 +2,12 @@
 
 p is the target's distribution and q the draft's, at temperature 1. TV(p, q) = 1 - sum_v min(p_v, q_v) is the chance
 that a draft token is rejected (Leviathan et al. 2023, Corollary 3.6). `divergence` computes the gradient in the forward
-pass, a few rows at a time, so that a large vocabulary costs the memory of one chunk. `head_divergence` goes further:
-several guesses at the same rows share the work on the target's distribution, and the logits themselves exist in chunks
-only.
+pass, a few rows at a time, so that a large vocabulary costs the memory of one chunk. With `head_divergence` the logits
+themselves exist in chunks only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,12 +32,11 @@ class _Divergence(torch.autograd.Function):
         rows, width = draft_logits.shape
         gradient = torch.empty_like(draft_logits)
         total = draft_logits.new_zeros((), dtype=torch.float32)
-        chunk = max(1, CHUNK_ELEMENTS // width)
-        for start in range(0, rows, chunk):
+        for start in range(0, rows, chunk := max(1, CHUNK_ELEMENTS // width)):
             part = slice(start, start + chunk)
-            losses, slope = _rows(target_logits[part], draft_logits[None, part].float(), tv_weight)
+            losses, slope = _rows(target_logits[part], draft_logits[part].float(), tv_weight)
             total += losses.sum()
-            gradient[part] = slope[0].div_(rows)
+            gradient[part] = slope.div_(rows)
         ctx.save_for_backward(gradient)
         return total / max(1, rows)
 
@@ -49,38 +46,30 @@ class _Divergence(torch.autograd.Function):
         return None, gradient * grad_output, None
 
 
-def head_divergence(
-    theirs: Tensor, states: Tensor, matrix: Tensor, weights: Sequence[float], tv_weight: float
-) -> Tensor:
-    """The weighted sum over passes of `divergence(theirs, states[i] @ matrix.T, tv_weight)`.
+def head_divergence(theirs: Tensor, states: Tensor, matrix: Tensor, weight: float, tv_weight: float) -> Tensor:
+    """`divergence(theirs, states @ matrix.T, tv_weight)`, times `weight`.
 
-    theirs [rows, V]: the target's logits; states [passes, rows, d]; matrix [V, d]; one weight for each pass.
-    Differentiable in states and matrix.
+    theirs [rows, V]: the target's logits; states [rows, d]; matrix [V, d]. Differentiable in states and matrix.
     """
-    result: Tensor = _HeadDivergence.apply(theirs, states, matrix, weights, tv_weight)  # type: ignore[no-untyped-call]
+    result: Tensor = _HeadDivergence.apply(theirs, states, matrix, weight, tv_weight)  # type: ignore[no-untyped-call]
     return result
 
 
 class _HeadDivergence(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, theirs: Tensor, states: Tensor, matrix: Tensor, weights: Sequence[float], tv_weight: float
-    ) -> Tensor:
+    def forward(ctx: Any, theirs: Tensor, states: Tensor, matrix: Tensor, weight: float, tv_weight: float) -> Tensor:
         rows, width = theirs.shape
         state_gradient, matrix_gradient = torch.empty_like(states), torch.zeros_like(matrix, dtype=torch.float32)
-        shares = torch.tensor(weights, device=states.device)[:, None, None]
+        share = torch.tensor(weight, device=states.device)
         total = states.new_zeros((), dtype=torch.float32)
         elements = CACHED_ELEMENTS if states.device.type == "cpu" else CHUNK_ELEMENTS
-        chunk = max(1, elements // (width * len(weights)))
-        for start in range(0, rows, chunk):
+        for start in range(0, rows, chunk := max(1, elements // width)):
             part = slice(start, start + chunk)
-            state = states[:, part].flatten(0, 1)
-            logits = (state @ matrix.T).float().view(len(weights), -1, width)
-            losses, slope = _rows(theirs[part], logits, tv_weight)
-            total += (losses * shares[..., 0]).sum()
-            slope = slope.mul_(shares / rows).to(matrix.dtype).flatten(0, 1)
-            state_gradient[:, part] = (slope @ matrix).view(len(weights), -1, matrix.shape[1])
-            matrix_gradient += slope.T @ state
+            losses, slope = _rows(theirs[part], (states[part] @ matrix.T).float(), tv_weight)
+            total += (losses * share).sum()
+            slope = slope.mul_(share / rows).to(matrix.dtype)
+            state_gradient[part] = slope @ matrix
+            matrix_gradient += slope.T @ states[part]
         ctx.save_for_backward(state_gradient, matrix_gradient.to(matrix.dtype))
         return total / max(1, rows)
 
@@ -91,7 +80,7 @@ class _HeadDivergence(torch.autograd.Function):
 
 
 def _rows(theirs: Tensor, logits: Tensor, tv_weight: float) -> tuple[Tensor, Tensor]:
-    """Losses [passes, rows] and their gradient in the draft's logits z [passes, rows, V].
+    """Losses [rows] and their gradient in the draft's logits z [rows, V].
 
     theirs [rows, V]: the target's logits. dKL/dz = q - p. With m = [q < p]: dTV/dz_j = -q_j (m_j - sum_i q_i m_i).
     """

@@ -37,10 +37,8 @@ def refuse_occupied(options: Training) -> None:
     theirs = json.loads(note.read_text()) if note.exists() else mine
     changed = sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
     if changed:
-        raise TrainingFailed(
-            f"{folder} holds an unfinished run with other options: {', '.join(changed)}",
-            hint="use the same options to resume it, or another output",
-        )
+        problem = f"{folder} holds an unfinished run with other options: {', '.join(changed)}"
+        raise TrainingFailed(problem, hint="use the same options to resume it, or another output")
 
 
 def claim(options: Training) -> None:

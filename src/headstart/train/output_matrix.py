@@ -46,10 +46,8 @@ class OutputMatrix:
                 made = cls(weight, bias if bias is None else bias.detach(), shape)
                 if torch.allclose(made(out.hidden_states[-1]), out.logits, atol=1e-3, rtol=1e-3):
                     return made
-        raise UnsupportedModel(
-            f"{target.config.model_type} does more to its logits than its output matrix",
-            hint="train a draft model instead: it needs no states of the target",
-        )
+        problem = f"{target.config.model_type} does more to its logits than its output matrix"
+        raise UnsupportedModel(problem, hint="train a draft model instead: it needs no states of the target")
 
     def __len__(self) -> int:
         return len(self._weight)
@@ -90,13 +88,13 @@ def _shapes(config: Any) -> list[Shape]:
 
 @dataclass(frozen=True, slots=True)
 class StateDistributions:
-    """The distributions on some windows: last [B, T, d], log_z [B, T], and what makes logits [..., draft V] of
-    states."""
+    """The target's distributions on some windows, over the draft vocabulary: last [B, T, d], log_z [B, T], and what
+    makes logits [..., draft V] of states."""
 
     last: Tensor
     log_z: Tensor
     output: Callable[[Tensor], Tensor]
 
     def log_p(self, window: int, rows: Tensor) -> Tensor:
-        """True log-probabilities [rows, draft V]."""
+        """True log-probabilities [rows, draft V] after these positions of a window; they need not add up to one."""
         return self.output(self.last[window, rows]).float().sub_(self.log_z[window, rows, None])

@@ -15,8 +15,7 @@ from headstart.train import checkpoint, windows
 from headstart.train.acceptance import Acceptance
 from headstart.train.optimiser import Optimiser
 from headstart.train.options import Training
-from headstart.train.progress import Observer, Report, Stage
-from headstart.train.schedule import Budget, Clock, Phases, rate
+from headstart.train.schedule import Budget, Clock, Observer, Phases, Report, Stage, rate
 from headstart.train.student import Student
 from headstart.train.windows import Windows
 

@@ -108,7 +108,7 @@ def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pyte
     """A target that is its own draft, judged as if it paid: what is recommended can be read, and its costs are known
     to the next load."""
     target = tiny("llama")
-    monkeypatch.setattr("headstart.pacing.timer._STEADY", math.inf)  # on a busy machine no costs would be kept
+    monkeypatch.setattr("headstart.pacing.measuring.STEADY", math.inf)  # on a busy machine no costs would be kept
 
     def as_if_it_paid(ranked: Sequence[Ranked], usual: Sequence[str]) -> Recommendation:
         own = next(one for one in ranked if one.candidate.drafters == (target,))
@@ -154,7 +154,7 @@ def test_a_drafter_that_gives_up_is_reported(tiny: Callable[..., str], monkeypat
 
 
 def test_early_exit_where_it_cannot_be(tiny: Callable[..., str]) -> None:
-    failed = by_name(examine(question(tiny("gpt2"), seconds=20.0), quiet))["early-exit"]
+    failed = by_name(examine(question(tiny("mixtral"), seconds=20.0), quiet))["early-exit"]
     assert isinstance(failed, HeadstartError)
     assert "cannot be left early" in failed.message
 

@@ -29,6 +29,8 @@ def random_tensor(name: str, *, rows: int = 6, blocks: int = 3, seed: int = 0) -
     if name in ("F32", "F16"):
         form = "<f4" if name == "F32" else "<f2"
         data = rng.normal(size=(rows, blocks, 1)).astype(form).view(np.uint8)
+    if name == "MXFP4":
+        data[..., 0] = rng.integers(0, 240, (rows, blocks))  # from the smallest exponent on, but none of infinity
     if name == "BF16":
         data[..., 1] &= 0xBF  # no exponent of infinity
     return Tensor("t", (rows, blocks * kind.inputs), kind, data.reshape(rows, -1))
@@ -61,10 +63,17 @@ def test_floats_have_no_codes() -> None:
     assert [grouped(random_tensor(name)) for name in ("F32", "F16", "BF16")] == [None] * 3
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", HALVES)
 def test_a_scale_that_is_not_finite_is_refused(name: str) -> None:
     tensor = random_tensor(name)
     tensor.data[3, HALVES[name][0] : HALVES[name][0] + 2] = np.array([np.inf], "<f2").view(np.uint8)
+    with pytest.raises(DamagedModel, match="'t' holds a scale"):
+        floats(tensor)
+
+
+def test_an_exponent_that_is_too_large_is_refused() -> None:
+    tensor = random_tensor("MXFP4")
+    tensor.data[3, 0] = 255
     with pytest.raises(DamagedModel, match="'t' holds a scale"):
         floats(tensor)
 

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from support.gguf_files import Q, write
+from support.gguf_files import Q, stored_name, write
 from support.tiny import ARCHITECTURES, VOCAB, random_model
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
@@ -22,7 +22,6 @@ from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
 from headstart.model.gguf import checkpoint
 from headstart.model.gguf.files import open_gguf
 from headstart.model.gguf.packed import types
-from headstart.model.gguf.weights import tensor_name
 from headstart.model.loading import adopt
 from headstart.model.native import grouping
 from headstart.model.packed import Segment
@@ -30,7 +29,7 @@ from headstart.model.runner import ModelRunner
 
 pytestmark = pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no grouped products here")
 
-SIMPLE = (Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0)
+SIMPLE = (Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.MXFP4)
 SUPER = (Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_XS)
 GREEDY = hs.Sampling(max_tokens=16, temperature=0.0, ignore_eos=True, logprobs=0)
 PROMPT = list(range(3, 20))
@@ -127,7 +126,7 @@ def test_types_are_mixed_as_files_mix_them(tmp_path: Path) -> None:
     assert 0 < off(logits(packed), logits(runner(mixed, packed=False))) < 0.04
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_modules_on_codes_are_the_twin(name: str, tied: bool, tmp_path: Path) -> None:
     """transformers' own modules on the file's codes give what they give on its floats: so names, rows, biases and
@@ -138,15 +137,41 @@ def test_the_modules_on_codes_are_the_twin(name: str, tied: bool, tmp_path: Path
         config.layer_types, config.sliding_window = ["full_attention"] * config.num_hidden_layers, None
     if name == "llama":
         config.attention_bias = config.mlp_bias = True
+    if name.startswith("gemma"):
+        config.head_dim = 16
+        config.layer_types = (["sliding_attention"] * 5 + ["full_attention"])[-config.num_hidden_layers :]
+    if name == "gemma2":
+        config.layer_types = ["sliding_attention", "full_attention"] * 2
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    least = -0.5 if name.startswith("gemma") else 0.5  # gains are counted from 1 there
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.uniform_(0.5, 1.5)
+            parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.uniform_(least, least + 1)
     path = write(tmp_path / "m.gguf", model, kind=Q.Q5_1)
     on_codes = logits(runner(path, decoder="modules"))
     torch.testing.assert_close(on_codes, logits(runner(path, packed=False, decoder="modules")), rtol=1e-4, atol=1e-4)
     assert 0 < off(logits(runner(path)), on_codes) < 0.04
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3"])
+def test_gemma_stays_codes(name: str, tmp_path: Path) -> None:
+    """Its embedding too, whose rows are multiplied by a factor and whose codes are the head's."""
+    config = ARCHITECTURES[name]()
+    config.hidden_size, config.intermediate_size, config.vocab_size, config.head_dim = 256, 512, 1024, 32
+    config.tie_word_embeddings = True
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    path = write(tmp_path / "m.gguf", model, kind=Q.Q4_0)
+    target = Target(path, dtype="float32", max_length=64)
+    need = target.checkpoint.need(0, None).weights
+    assert (target.runner.decoder, target.runner.blocks) == ("fused", ("Q4_0",))
+    held = sum(tensor.data.nbytes for tensor in open_gguf(path).tensors.values())
+    assert 0.99 * held < target.runner.memory() < 1.05 * held
+    assert 0.97 * target.runner.memory() < need < 1.03 * target.runner.memory()
+    packed = runner(path)
+    assert 0 < off(logits(packed), logits(runner(path, packed=False))) < 0.04
+    assert torch.equal(logits(packed, 1), logits(packed))
 
 
 def test_no_matrix_is_ever_made_into_floats_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +222,7 @@ def as_medium(model: Any, base: Q) -> dict[str, tuple[np.ndarray, Q]]:
     rng, blocks = np.random.default_rng(0), {}
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
-            stored = tensor_name(name)
+            stored = stored_name(model.config, name)
             six = stored.startswith(("blk.0.attn_v", "blk.0.ffn_down", "output."))
             kind = Q.Q6_K if six else base
             blocks[stored] = random_blocks(rng, kind, *parameter.shape), kind

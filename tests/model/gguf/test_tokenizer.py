@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from support.gguf_files import TEXTS, byte_level, trained, write
 from support.tiny import byte_tokenizer, random_model
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+from transformers.models.cohere.tokenization_cohere import CohereTokenizer
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.checkpoint import load_config, load_tokenizer
@@ -50,6 +53,27 @@ def test_cuts_differ_where_they_should() -> None:
     assert cuts("smollm")[3:11] == [" pay", " ", "1", "2", "3", "4", "5", " "]
     assert cuts("llama-bpe")[:6] == ["I", "'LL", " pay", " ", "123", "45"]
     assert cuts("qwen2")[3:9] == [" ", "1", "2", "3", "4", "5"]
+    assert cuts("gpt-4o")[:4] == ["I'LL", " pay", " ", "123"]
+    assert cuts("seed-coder")[:8] == ["I", "'LL", " pay", " ", "1", "2", "3", "4"]
+    assert cuts("command-r")[:7] == ["I", "'", "LL", " pay", " ", "1", "2"]
+    text = "a/\n漢字かな\u0301x"
+    assert cuts("glm4") == ["a", "/\n", "漢字かな", "\u0301x"]
+    assert cuts("hunyuan-dense") == ["a", "/\n", "漢字かな", "\u0301x"]
+    assert cuts("seed-coder") == ["a", "/", "\n", "漢字かな", "\u0301x"]
+    assert cuts("qwen35") == ["a", "/\n", "漢字かな\u0301x"]
+    assert cuts("hunyuan-dense") != cuts("qwen35")
+
+
+def test_patterns_are_those_of_transformers() -> None:
+    """Where its own reader of GGUF files knows the name too."""
+    shared = {pre: pattern for pre, pattern in GGUF_PRE_TOKENIZER_SPLITS.items() if pre in SPLITS}
+    assert {"dbrx", "gpt-4o", "llama-bpe", "qwen2", "qwen35", "smaug-bpe", "tekken"} <= shared.keys()
+    assert {pre: SPLITS[pre].patterns for pre in shared} == {pre: (pattern,) for pre, pattern in shared.items()}
+    cohere = CohereTokenizer(vocab={each: i for i, each in enumerate(ByteLevel.alphabet())}, merges=[])
+    ours, text = SPLITS["command-r"], "I'LL pay 12345 naïve\n\n"
+    assert ours.composed == (cohere.backend_tokenizer.normalizer.normalize_str("e\u0301") == "\xe9")
+    theirs = cohere.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    assert ours.pre_tokenizer().pre_tokenize_str(text) == theirs
 
 
 def test_a_first_token_by_flag_and_by_kind(make: Make) -> None:

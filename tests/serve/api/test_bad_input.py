@@ -17,7 +17,7 @@ import pytest
 from support.http_server import MODEL, Running, serving
 
 import headstart as hs
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits
 
 HELLO = [{"role": "user", "content": "Hello"}]
 JSON = {"content-type": "application/json"}

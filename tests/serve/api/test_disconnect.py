@@ -17,7 +17,7 @@ import pytest
 from support.http_server import Running, serving
 
 import headstart as hs
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits
 
 LONG = {"prompt": "ab", "max_tokens": 3500, "ignore_eos": True}
 

@@ -19,8 +19,8 @@ import headstart as hs
 from headstart.base.errors import Overloaded
 from headstart.serve.api import service as service_module
 from headstart.serve.api.errors import Refused
-from headstart.serve.api.lane import Lane
-from headstart.serve.limits import Limits
+from headstart.serve.api.service import Lane
+from headstart.serve.options import Limits
 
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}" + "{% endfor %}" * 3
 """Each of these loops is short enough for jinja's sandbox; together they take years."""

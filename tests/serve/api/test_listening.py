@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import headstart as hs
 from headstart.serve.api.listening import bound_socket
-from headstart.serve.api.settings import ServerOptions
+from headstart.serve.options import ServerOptions
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

@@ -14,7 +14,7 @@ import pytest
 from support.http_server import MODEL, Running, serving
 
 import headstart as hs
-from headstart.serve.limits import Limits
+from headstart.serve.options import Limits
 
 TEXT = "u:Hello\na:"
 

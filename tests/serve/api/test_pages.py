@@ -12,7 +12,7 @@ import pytest
 from support.http_server import Running, serving
 
 import headstart as hs
-from headstart.serve.pages import playground_page
+from headstart.serve.server import playground_page
 
 TEXT = "<!doctype html><title>ä page</title>" + "<p>words</p>" * 100
 

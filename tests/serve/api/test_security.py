@@ -15,8 +15,8 @@ from support.http_server import Running, serving
 import headstart as hs
 from headstart.base.errors import InvalidOption
 from headstart.serve.api.app import Application
-from headstart.serve.api.security import Keys
-from headstart.serve.api.settings import ServerOptions
+from headstart.serve.api.layers import Keys
+from headstart.serve.options import ServerOptions
 
 BODY = {"prompt": "ab", "max_tokens": 2}
 KEYS = ("first key", "second-key")

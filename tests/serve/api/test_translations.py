@@ -26,13 +26,12 @@ from headstart.base.errors import (
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api import stream as stream_module
 from headstart.serve.api.answering.figures import Counts
-from headstart.serve.api.answering.logprobs import LEAST, chat_logprobs, completion_logprobs
+from headstart.serve.api.answering.forms import LEAST, chat_logprobs, completion_logprobs
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
 from headstart.serve.api.errors import Refused, failure_of
 from headstart.serve.api.reading.work import Caller, Model, completion_work, seed_of
-from headstart.serve.api.schemas.chat import ChatRequest
-from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.api.schemas.parts import Defaults
+from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest
 from headstart.serve.api.schemas.strict import read
 from headstart.serve.api.stream import LONGEST, Pace
 from headstart.serve.bridge import TracedChunk

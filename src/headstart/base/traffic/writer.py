@@ -1,8 +1,16 @@
-"""Writing served traffic: lines are appended, the file is kept below a size, and a user's lines can be removed."""
+"""Writing served traffic: lines are appended, the file is kept below a size, and a user's lines can be removed.
+
+Users stand in it as pseudonyms: HMAC-SHA256 of a name under a salt of 32 random bytes, which stands beside the file, in
+`FILE.salt`, and not in it: whoever is given the file alone cannot try names out, and without the salt nobody can. The
+lock on the salt is also the lock on the file of traffic.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
+import secrets
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +19,58 @@ from typing import IO
 from headstart.base.errors import InvalidFile
 from headstart.base.files import replacing
 from headstart.base.traffic.format import Exchange, check_version, first_line, read, read_header, write
-from headstart.base.traffic.salt import PRIVATE, Salt, salt_path
+
+try:
+    import fcntl
+except ImportError:  # there is no such lock on Windows
+    fcntl = None  # type: ignore[assignment]
+
+PRIVATE = 0o600
+"""The mode of the salt and of the file of traffic: their owner alone reads them."""
+
+
+def salt_path(traffic: Path) -> Path:
+    """Where the salt of a file of traffic lies."""
+    return traffic.with_name(traffic.name + ".salt")
+
+
+class Salt:
+    """The salt of a file of traffic, made where there is none. Until `close` no other process writes the traffic.
+
+    Raises:
+        InvalidFile: another process writes the traffic.
+        OSError: the salt cannot be read or made.
+    """
+
+    def __init__(self, traffic: Path) -> None:
+        self._file = os.fdopen(os.open(salt_path(traffic), os.O_RDWR | os.O_CREAT, PRIVATE), "r+b")
+        try:
+            _lock(self._file, traffic)
+            self._salt = self._file.read()
+            if not self._salt:
+                self._salt = secrets.token_bytes(32)
+                self._file.write(self._salt)
+                self._file.flush()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def pseudonym(self, user: str) -> str:
+        """What stands in the file for a user: 16 hexadecimal digits; "" for nobody."""
+        return hmac.new(self._salt, user.encode(), hashlib.sha256).hexdigest()[:16] if user else ""
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _lock(file: IO[bytes], traffic: Path) -> None:
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise InvalidFile(
+            f"{traffic} is being written by another process", hint="stop it, or name another file"
+        ) from error
 
 
 class TrafficWriter:

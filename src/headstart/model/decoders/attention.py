@@ -47,7 +47,7 @@ def attend(
     """
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     scores = Scores(scaling, sliding_window, softcap, s_aux)
-    return attend_packed(packed, layer, query, key, value, scores), None
+    return attend_packed(packed, layer, query, (key, value), scores), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,23 @@ class Scores:
     sinks: Tensor | None = None
 
 
-def attend_packed(packed: Packed, layer: int, query: Tensor, key: Tensor, value: Tensor, scores: Scores) -> Tensor:
-    """Store the new keys and values, then attend each segment to its own slot. Shapes as in `attend`."""
+def attend_packed(
+    packed: Packed, layer: int, query: Tensor, new: tuple[Tensor, Tensor] | None, scores: Scores
+) -> Tensor:
+    """Store the new keys and values, then attend each segment to its own slot. Shapes as in `attend`.
+
+    new: keys and values; None where those of this layer are stored already.
+    """
     cache = packed.cache
     assert isinstance(cache, KVCache), "tensor operations run on the plain cache"
     outputs = []
     for index, (segment, (begin, end)) in enumerate(zip(packed.segments, packed.bounds, strict=True)):
         start = packed.starts[index] + segment.held
-        keys, values = cache.write(layer, segment.slot, start, key[0, :, begin:end], value[0, :, begin:end])
+        if new is None:
+            keys, values = cache.read(layer, segment.slot, start + end - begin)
+        else:
+            key, value = (part[0, :, begin:end] for part in new)
+            keys, values = cache.write(layer, segment.slot, start, key, value)
         mask = packed.mask(index, query.shape[1] // keys.shape[1], scores.window)
         outputs.append(_attend(query[:, :, begin:end], keys, values, mask, scores))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headstart.base.errors import InvalidBatch
 from headstart.model import native
@@ -28,7 +29,7 @@ from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 from headstart.model.recipes import find_recipe
-from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope, windows_of
 
 
 class FusedDecoder:
@@ -44,38 +45,35 @@ class FusedDecoder:
         bits = 8 if kind == native.INT8 else fewest_bits(model)
         self.quantize = None if bits is None else f"int{bits}"
         self._dtype, self._recipe, self._length = model.dtype, recipe, length
-        self.shapes: Mapping[int, LayerShape] = {
-            i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()
-        }
+        self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
         self._weights = weights = NativeWeights(kind)
-        self._windows = recipe.windows
-        self._layers = _Layers(model, recipe, length, weights).structs
+        self._windows = windows_of(recipe.layers)
+        owners, angles = part(model, recipe.stack), partial(parts.angles, model, recipe, length=length)
+        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles).structs
         places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         if places is not None:
             self._length = min(length, len(places))
         head, embedding = weights.product(part(model, recipe.head)), part(model, recipe.embedding)
-        table = structs.Product()
-        if isinstance(embedding, GroupedEmbedding):
-            tied = isinstance(model.lm_head, GroupedLinear) and model.lm_head.held is embedding.held
-            table = head if tied else weights.product(GroupedLinear(embedding.held))
+        tied = isinstance(embedding, GroupedEmbedding) and getattr(model.lm_head, "held", None) is embedding.held
+        numbers, codes = (None, head) if tied else _table(embedding, weights)
         self._model = structs.Model(
             layers=self._layers,
             layer_count=len(recipe.layers),
             width=recipe.width,
-            embedding=None if table.weights else weights.pointer(embedding.weight),
+            embedding=numbers,
             places=None if places is None else weights.pointer(places.float()),
             embedding_norm=norm_struct(model, recipe.embedding_norm, weights),
             final_norm=norm_struct(model, recipe.final_norm, weights),
             head=head,
-            table=table,
+            table=codes,
+            inputs=_token_inputs(model, recipe, weights),
             embedding_factor=parts.embedding_factor(recipe, model.dtype),
             logit_factor=recipe.logit_factor,
             logit_softcap=recipe.logit_softcap or 0.0,
             bf16=model.dtype == torch.bfloat16,
         )
         self._vocabulary = embedding.num_embeddings
-        path, _, last = recipe.head.rpartition(".")
-        setattr(part(model, path) if path else model, last, nn.Identity())
+        parts.release(model, [recipe.head, *([recipe.inputs.projection] if recipe.inputs else [])])
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
@@ -147,22 +145,58 @@ def norm_struct(owner: Any, norm: Norm | None, weights: NativeWeights, gain: Ten
     return structs.Norm(weights.gain(gain), weights.gain(bias), norm.eps, kind)
 
 
-class _Layers:
-    """A model's layers as the kernels read them; its own linear layers are gone afterwards."""
+def _table(embedding: Any, weights: NativeWeights) -> tuple[int | None, structs.Product]:
+    """An embedding as the kernels look tokens up in it: the address of its own numbers, or its codes."""
+    if isinstance(embedding, GroupedEmbedding):
+        return None, weights.product(GroupedLinear(embedding.held))
+    return weights.pointer(embedding.weight), structs.Product()
 
-    def __init__(self, model: Any, recipe: Recipe, length: int, weights: NativeWeights) -> None:
-        self._model, self._recipe, self._length, self._weights = model, recipe, length, weights
+
+def _token_inputs(model: Any, recipe: Recipe, weights: NativeWeights) -> structs.TokenInputs:
+    inputs = recipe.inputs
+    if inputs is None:
+        return structs.TokenInputs()
+    numbers, codes = _table(part(model, inputs.table), weights)
+    return structs.TokenInputs(
+        table=numbers,
+        codes=codes,
+        projection=weights.product(part(model, inputs.projection)),
+        norm=norm_struct(model, inputs.norm, weights),
+        width=inputs.width,
+        factor=parts.factor(inputs.factor, model.dtype, rounded=inputs.factor_rounded),
+        projection_factor=inputs.projection_factor,
+        sum_factor=inputs.sum_factor,
+    )
+
+
+class FusedLayers:
+    """Layers as the kernels read them; the linear layers that held their weights are gone afterwards.
+
+    owners: what holds the weights of each layer, by the names of its recipe. length: positions. angles: cosine and sine
+    [length, rotary / 2] of a rotation.
+    """
+
+    def __init__(
+        self,
+        owners: Iterable[Any],
+        layers: Sequence[Layer],
+        weights: NativeWeights,
+        length: int,
+        angles: Callable[[Rope], tuple[Tensor, Tensor]],
+    ) -> None:
+        self._weights, self._length, self._make_angles = weights, length, angles
         self._angles: dict[Rope, tuple[int, int]] = {}
-        self.structs = (structs.Layer * len(recipe.layers))()
-        for index, (owner, layer) in enumerate(zip(part(model, recipe.stack), recipe.layers, strict=True)):
+        self._windows = windows_of(layers)
+        self.structs = (structs.Layer * len(layers))()
+        for index, (owner, layer) in enumerate(zip(owners, layers, strict=True)):
             self.structs[index] = self._layer(owner, layer, index)
-            parts.release(owner, layer)
+            parts.release(owner, layer.linears)
 
     def _angles_of(self, rope: Rope | None) -> tuple[int | None, int | None]:
         if rope is None:
             return None, None
         if rope not in self._angles:
-            cos, sin = parts.angles(self._model, self._recipe, rope, self._length)
+            cos, sin = self._make_angles(rope)
             self._angles[rope] = self._weights.pointer(cos), self._weights.pointer(sin)
         return self._angles[rope]
 
@@ -192,7 +226,7 @@ class _Layers:
             dim=attention.dim,
             rotary=attention.rope.rotary if attention.rope else 0,
             keys_of=index if attention.keys_of is None else attention.keys_of,
-            window=self._recipe.windows.index(attention.window),
+            window=self._windows.index(attention.window),
             scaling=attention.scaling,
             softcap=attention.softcap or 0.0,
             residual_factor=layer.residual_factor,
@@ -200,6 +234,7 @@ class _Layers:
             activation=structs.ACTIVATIONS.index(mlp.activation),
             gated=mlp.gated,
             norm_over_all=attention.norm_over == "all",
+            gain_by_head=attention.norm_over == "each",
             norm_after_rotation=attention.norm_after_rope,
             value_is_key=attention.value_is_key,
             parallel=layer.parallel,

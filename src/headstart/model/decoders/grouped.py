@@ -50,19 +50,21 @@ class GroupedLinear(nn.Module):
 class GroupedEmbedding(nn.Module):
     """Rows of numbers for tokens, made from their codes at every call. It holds no parameter."""
 
-    def __init__(self, weights: GroupedWeights | StoredWeights, dtype: torch.dtype) -> None:
+    def __init__(self, weights: GroupedWeights | StoredWeights, dtype: torch.dtype, factor: float = 1.0) -> None:
+        """factor: what rows are multiplied by, rounded to dtype (Gemma); decoders read it in the recipe."""
         super().__init__()
-        self.held, self.dtype = weights, dtype
+        self.held, self.dtype, self.factor = weights, dtype, factor
         self.num_embeddings, self.embedding_dim = weights.shape
 
     @property
     def weight(self) -> Tensor:
-        """The whole table in floats, for what cannot take codes: it is made at every call."""
+        """The whole table in floats, without the factor, for what cannot take codes: it is made at every call."""
         return torch.from_numpy(self.held.read().dequantise()).to(self.dtype)
 
     def forward(self, ids: Tensor) -> Tensor:
         rows = self.held.read(ids.reshape(-1).numpy()).dequantise()
-        return torch.from_numpy(rows).to(self.dtype).reshape(*ids.shape, -1)
+        found = torch.from_numpy(rows).to(self.dtype).reshape(*ids.shape, -1)
+        return found if self.factor == 1.0 else found * torch.tensor(self.factor, dtype=self.dtype)
 
 
 def joined_grouped(linears: Sequence[GroupedLinear]) -> GroupedLinear:

@@ -26,7 +26,7 @@ from headstart.model.decoders.operations import activated, normed, rotate, signe
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
 from headstart.model.recipes import find_recipe
-from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope, TokenInputs
 
 
 class LeanDecoder:
@@ -44,10 +44,11 @@ class LeanDecoder:
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         self._factor = parts.embedding_factor(recipe, model.dtype)
-        self._embedding_norm = _Norm(model, recipe.embedding_norm, model.dtype)
+        self._embedding_norm = TensorNorm(model, recipe.embedding_norm, model.dtype)
         owners = zip(part(model, recipe.stack), recipe.layers, strict=True)
-        self._layers = [_Layer(owner, layer, i, linear, model.dtype) for i, (owner, layer) in enumerate(owners)]
-        self._norm = _Norm(model, recipe.final_norm, model.dtype)
+        self._layers = [TensorLayer(owner, layer, i, linear, model.dtype) for i, (owner, layer) in enumerate(owners)]
+        self._inputs = None if recipe.inputs is None else _Inputs(model, recipe.inputs, linear)
+        self._norm = TensorNorm(model, recipe.final_norm, model.dtype)
         self._head = linear(parts.plain(part(model, recipe.head)))
         self._logit_factor, self._logit_softcap = recipe.logit_factor, recipe.logit_softcap
         self._turns: dict[Rope, tuple[Tensor, Tensor]] = {}
@@ -56,11 +57,11 @@ class LeanDecoder:
             self._turns[rope] = signed(*tables, model.dtype, model.device)
 
     @classmethod
-    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:
+    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
         recipe = find_recipe(model.config)
-        if recipe is None or recipe.inputs is not None or quantize == "int8" or fewest_bits(model) is not None:
+        if recipe is None or quantize == "int8" or fewest_bits(model) is not None:
             return None
-        return cls(model, recipe, shapes, length)
+        return cls(model, recipe, parts.shapes(recipe), length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
@@ -74,11 +75,12 @@ class LeanDecoder:
             x = x + self._places[positions]
         x = self._embedding_norm(x)
         turns = {rope: (cos[positions], sin[positions]) for rope, (cos, sin) in self._turns.items()}
+        inputs = None if self._inputs is None else self._inputs(packed.ids[0], x)
         hidden: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers[:layers]):
             if index in taps:
                 hidden[index] = x
-            x = layer.run(x, turns, packed)
+            x = layer.run(x, turns, packed, own=None if inputs is None else inputs[:, index])
         last = len(self._layers) if layers is None else layers
         if last in taps:
             hidden[last] = self._norm(x)
@@ -109,11 +111,13 @@ class LeanDecoder:
             yield self._places
         for turn in self._turns.values():
             yield from turn
+        if self._inputs is not None:
+            yield from self._inputs.weights()
         for layer in self._layers:
             yield from layer.weights()
 
 
-class _Norm:
+class TensorNorm:
     """A norm of a recipe, or none."""
 
     def __init__(self, owner: Any, norm: Norm | None, dtype: torch.dtype, gain: Tensor | None = None) -> None:
@@ -134,7 +138,7 @@ class _Norm:
     def __bool__(self) -> bool:
         return self._norm is not None
 
-    def with_gain(self, gain: Tensor) -> _Norm:
+    def with_gain(self, gain: Tensor) -> TensorNorm:
         """A norm without bias or centre, of the same eps, by another gain in the dtype of the model."""
         made = copy.copy(self)
         assert self._norm is not None, "a model that is left early ends in a norm"
@@ -145,7 +149,30 @@ class _Norm:
         return [tensor for tensor in (self._gain, self._bias) if tensor is not None]
 
 
-class _Layer:
+class _Inputs:
+    """The layers' own inputs of each token."""
+
+    def __init__(self, model: Any, inputs: TokenInputs, linear: type[PackedLinear] | type[PlainLinear]) -> None:
+        self._inputs = inputs
+        self._table = part(model, inputs.table).weight.detach()
+        self._factor = parts.factor(inputs.factor, model.dtype, rounded=inputs.factor_rounded)
+        self._projection = linear(part(model, inputs.projection))
+        self._norm = TensorNorm(model, inputs.norm, model.dtype)
+        parts.release(model, [inputs.projection])
+
+    def __call__(self, ids: Tensor, x: Tensor) -> Tensor:
+        """Of tokens [M] that are embedded as x [M, d]; returns [M, layers, width]."""
+        inputs = self._inputs
+        projected = (self._projection(x) * inputs.projection_factor).view(len(x), -1, inputs.width)
+        looked_up = (F.embedding(ids, self._table) * self._factor).view(projected.shape)
+        return (self._norm(projected) + looked_up) * inputs.sum_factor
+
+    def weights(self) -> Iterable[Tensor]:
+        yield self._table
+        yield from (*self._projection.weights(), *self._norm.weights())
+
+
+class TensorLayer:
     """One layer of a recipe."""
 
     def __init__(
@@ -160,18 +187,35 @@ class _Layer:
         self._gate_up = linear(parts.gate_up(owner, mlp))
         self._down = linear(parts.plain(part(owner, mlp.down)))
         names = ("attention_in", "attention_out", "mlp_in", "mlp_out")
-        self._norms = {name: _Norm(owner, getattr(layer, name), dtype) for name in names}
+        self._norms = {name: TensorNorm(owner, getattr(layer, name), dtype) for name in names}
         for name in ("q_norm", "k_norm", "v_norm"):
             norm = getattr(attention, name)
             gain = None if norm is None else parts.head_gain(owner, norm, attention)
-            self._norms[name] = _Norm(owner, norm, dtype, gain)
+            self._norms[name] = TensorNorm(owner, norm, dtype, gain)
         self._numbers = None if mlp.numbers is None else parts.xielu_numbers(part(owner, mlp.numbers)).tolist()
-        parts.release(owner, layer)
+        if layer.input is not None:
+            self._norms["input"] = TensorNorm(owner, layer.input.norm, dtype)
+            self._input_gate = linear(part(owner, layer.input.gate))
+            self._input_out = linear(part(owner, layer.input.out))
+        self._factor = None if layer.factor is None else part(owner, layer.factor).detach().to(dtype)
+        parts.release(owner, layer.linears)
 
-    def run(self, x: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed) -> Tensor:
-        """x [M, d]; turns: by rotation, cos and sin of each row [M, 1, rotary]; returns [M, d]."""
+    def run(
+        self,
+        x: Tensor,
+        turns: Mapping[Rope, tuple[Tensor, Tensor]],
+        packed: Packed,
+        *,
+        own: Tensor | None = None,
+        z: Tensor | None = None,
+    ) -> Tensor:
+        """x [M, d]: the stream; turns: by rotation, cos and sin of each row [M, 1, rotary]; returns [M, d].
+
+        own: the layer's own input of each row [M, width], if it has one. z: what attention takes instead of the normed
+        stream.
+        """
         layer, norms = self._layer, self._norms
-        attended = self._attend(norms["attention_in"](x), turns, packed)
+        attended = self._attend(norms["attention_in"](x) if z is None else z, turns, packed)
         early = norms["mlp_in"](x) if layer.parallel else None
         x = self._add(self._out, attended, x, norms["attention_out"])
         y = self._gate_up(norms["mlp_in"](x) if early is None else early)
@@ -180,9 +224,13 @@ class _Layer:
             y = activated(gate, layer.mlp.activation, self._numbers) * up
         else:
             y = activated(y, layer.mlp.activation, self._numbers)
-        return self._add(self._down, y, x, norms["mlp_out"])
+        x = self._add(self._down, y, x, norms["mlp_out"])
+        if own is not None:
+            gated = activated(self._input_gate(x), "gelu_tanh") * own
+            x = x + norms["input"](self._input_out(gated))
+        return x if self._factor is None else x * self._factor
 
-    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: _Norm) -> Tensor:
+    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: TensorNorm) -> Tensor:
         """x, and what a part of the layer adds to it."""
         if not norm and self._layer.residual_factor == 1.0:
             return linear.add(y, x)
@@ -192,11 +240,14 @@ class _Layer:
     def _attend(self, z: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed) -> Tensor:
         attention, rows = self._layer.attention, len(z)
         heads, kv_heads, dim = attention.heads, attention.kv_heads, attention.dim
-        q, k, v = torch.split(self._qkv(z), [heads * dim, kv_heads * dim, kv_heads * dim], -1)
+        stores = attention.keys_of is None
+        q, k, v = torch.tensor_split(self._qkv(z), ((heads * dim, (heads + kv_heads) * dim)), -1)
+        if attention.value_is_key:
+            v = k
         if attention.norm_over == "all":
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         q, k, v = (part.reshape(rows, -1, dim) for part in (q, k, v))
-        by_head = attention.norm_over == "head"
+        by_head = attention.norm_over != "all"
         if by_head and not attention.norm_after_rope:
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         if attention.rope is not None:
@@ -208,7 +259,8 @@ class _Layer:
             factors = 1 + attention.query_beta * torch.log1p(torch.floor(packed.positions[0] / attention.query_origin))
             q = q * factors.to(q.dtype)[:, None, None]
         q, k, v = (part.transpose(0, 1)[None] for part in (q, k, self._norms["v_norm"](v)))
-        return attend_packed(packed, self._index, q, k, v, self._scores).reshape(rows, -1)
+        layer = self._index if attention.keys_of is None else attention.keys_of
+        return attend_packed(packed, layer, q, (k, v) if stores else None, self._scores).reshape(rows, -1)
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x [M, heads, dim], of which the first numbers turn."""
@@ -222,5 +274,9 @@ class _Layer:
             yield from linear.weights()
         for norm in self._norms.values():
             yield from norm.weights()
+        if self._layer.input is not None:
+            yield from (*self._input_gate.weights(), *self._input_out.weights())
+        if self._factor is not None:
+            yield self._factor
         if self._scores.sinks is not None:
             yield self._scores.sinks

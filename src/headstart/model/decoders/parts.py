@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,9 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from headstart.base.errors import UnsupportedModel
+from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
-from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Attention, Mlp, Norm, Recipe, Rope
 
 
 def part(owner: Any, name: str) -> Any:
@@ -22,12 +25,32 @@ def part(owner: Any, name: str) -> Any:
     return owner
 
 
+def tree(parts: Mapping[str, Any]) -> Any:
+    """An object with these parts below it, by their paths: what stands for a module where there are tensors alone."""
+    root = SimpleNamespace()
+    for name, each in parts.items():
+        *owners, last = name.split(".")
+        owner = root
+        for step in owners:
+            if not hasattr(owner, step):
+                setattr(owner, step, SimpleNamespace())
+            owner = getattr(owner, step)
+        setattr(owner, last, each)
+    return root
+
+
 def gain_of(owner: Any, norm: Norm) -> Tensor | None:
-    """A norm's gain [d] in float32, with what is added to it; None where it has no weights."""
+    """A norm's gain [d], or [heads, dim], in float32, with what is added to it; None where it has no weights."""
     if norm.name is None:
         return None
-    weight: Tensor | None = part(owner, norm.name).weight
-    return None if weight is None else weight.detach().float() + norm.offset
+    module = part(owner, norm.name)
+    if isinstance(module, nn.ModuleList):  # a norm for each head: StableLM
+        weight: Tensor | None = torch.stack([each.weight for each in module])
+    else:
+        weight = module.weight
+    if weight is None:
+        return None
+    return weight.detach().float() + norm.offset if norm.wide_gain else (weight.detach() + norm.offset).float()
 
 
 def bias_of(owner: Any, norm: Norm) -> Tensor | None:
@@ -59,6 +82,8 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
     Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
     """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
+    kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
+    _check_outputs(linear, attention.dim * (attention.heads + kinds * attention.kv_heads), attention.qkv)
     order = _order(attention, linear.out_features)
     return linear if order is None else _reordered(linear, order)
 
@@ -66,10 +91,20 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
 def head_gain(owner: Any, norm: Norm, attention: Attention) -> Tensor | None:
     """The gain of a norm of queries or keys, in the order of `queries_keys_values`."""
     gain, order = gain_of(owner, norm), _turned(attention)
+    if gain is not None and gain.numel() not in {count * attention.dim for count in _gained(attention)}:
+        raise UnsupportedModel(
+            f"{norm.name} has {gain.numel()} numbers, which do not fit heads of {attention.dim} by the config",
+            hint="compare config.json with the original's",
+        )
     if gain is None or order is None:
         return gain
     heads = torch.arange(gain.numel()).view(-1, attention.dim)  # one head, or all of them
     return gain.reshape(-1)[heads[:, order].reshape(-1)].reshape(gain.shape)
+
+
+def _gained(attention: Attention) -> set[int]:
+    """Of how many heads a gain of queries or keys may be."""
+    return {1} if attention.norm_over == "head" else {attention.heads, attention.kv_heads}
 
 
 def _turned(attention: Attention) -> Tensor | None:
@@ -107,15 +142,33 @@ def _reordered(linear: Any, order: Tensor) -> Any:
 
 def gate_up(owner: Any, mlp: Mlp) -> Any:
     """One layer that computes gate and up, or `up` alone."""
-    return side_by_side([part(owner, name) for name in mlp.gate_up])
+    linear = side_by_side([part(owner, name) for name in mlp.gate_up])
+    _check_outputs(linear, mlp.width * (2 if mlp.gated else 1), mlp.gate_up)
+    return linear
+
+
+def _check_outputs(linear: Any, wanted: int, names: Sequence[str]) -> None:
+    """Kernels would read what is not there."""
+    if linear.out_features != wanted:
+        raise UnsupportedModel(
+            f"{' and '.join(names)} have {linear.out_features} outputs, and by the config {wanted}",
+            hint="compare config.json with the original's",
+        )
 
 
 def angles(
     model: Any, recipe: Recipe, rope: Rope, length: int, device: torch.device | None = None
 ) -> tuple[Tensor, Tensor]:
     """Cosine and sine [length, rotary / 2] in float32 of each angle, from the model's rotary module."""
-    assert recipe.rotary is not None, "a recipe with rotation names its module"
-    return rotation(part(model, recipe.rotary), length, device, table=rope.table, pairs=rope.table_pairs)
+    module = rope.module or recipe.rotary
+    assert module is not None, "a recipe with rotation names its module"
+    cos, sin = rotation(part(model, module), length, device, table=rope.table, pairs=rope.table_pairs)
+    if 2 * cos.shape[-1] != rope.rotary:
+        raise UnsupportedModel(
+            f"{2 * cos.shape[-1]} numbers of a head turn, and by the config {rope.rotary}",
+            hint="compare config.json with the original's",
+        )
+    return cos, sin
 
 
 def rotation(
@@ -144,17 +197,23 @@ def xielu_numbers(module: Any) -> Tensor:
     return torch.stack((positive, beta + negative, beta, eps))
 
 
+def shapes(recipe: Recipe) -> dict[int, LayerShape]:
+    """What each layer that has keys and values of its own stores."""
+    return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+
+
 def embedding_factor(recipe: Recipe, dtype: torch.dtype) -> float:
     """What embeddings of this dtype are multiplied by."""
-    factor = recipe.embedding_factor
-    return float(torch.tensor(factor, dtype=dtype)) if recipe.embedding_factor_rounded else factor
+    return factor(recipe.embedding_factor, dtype, rounded=recipe.embedding_factor_rounded)
 
 
-def release(owner: Any, layer: Layer) -> None:
-    """Drop a layer's linear layers: their joined copies live elsewhere now, and two would not fit."""
-    names = [*layer.attention.qkv, layer.attention.out, *layer.mlp.gate_up, layer.mlp.down]
-    if layer.input is not None:
-        names += [layer.input.gate, layer.input.out]
+def factor(value: float, dtype: torch.dtype, *, rounded: bool) -> float:
+    """A factor of rows of this dtype, rounded to it if so."""
+    return float(torch.tensor(value, dtype=dtype)) if rounded else value
+
+
+def release(owner: Any, names: Sequence[str]) -> None:
+    """Drop linear layers below a module: their joined copies live elsewhere now, and two would not fit."""
     for name in names:
         path, _, last = name.rpartition(".")
         setattr(part(owner, path) if path else owner, last, nn.Identity())

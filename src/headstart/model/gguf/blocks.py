@@ -24,6 +24,11 @@ IQ4 = (
 """What the 16 codes of IQ4_NL and IQ4_XS stand for, counted from -128 (kvalues_iq4nl of ggml-common.h)."""
 
 
+MXFP4 = (np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8) + 12).astype(np.uint8)
+"""What its 16 codes stand for, floats with 2 bits of exponent and 1 of fraction: doubled and counted from -12, they fit
+5 bits. Source: the OCP Microscaling Formats (MX) Specification 1.0."""
+
+
 def grouped(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights | None:
     """Some rows of a tensor as codes; None where it holds floats.
 
@@ -84,6 +89,14 @@ def _q8_0(blocks: Bytes) -> GroupedWeights:
 def _iq4_nl(blocks: Bytes) -> GroupedWeights:
     scale = _half(blocks, 0)
     return _made(IQ4[_nibbles(blocks[..., 2:])], 8, scale, 128 * scale)
+
+
+def _mxfp4(blocks: Bytes) -> GroupedWeights:
+    """A byte of exponent, counted from -128 for doubled numbers, and 16 of nibbles into a table."""
+    scale = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 128).astype(np.float32)
+    with np.errstate(over="ignore"):
+        minimum = 12 * scale
+    return _made(MXFP4[_nibbles(blocks[..., 1:])], 5, scale, minimum)
 
 
 def _made(
@@ -186,5 +199,6 @@ DECODERS: dict[str, Callable[[Bytes], GroupedWeights]] = {
     "Q6_K": _q6_k,
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
+    "MXFP4": _mxfp4,
 }
 """By type: blocks [rows, blocks, bytes] to codes."""

@@ -79,6 +79,15 @@ class Metadata:
         """An array of numbers."""
         return self._of(np.ndarray, "a list of numbers", key, default)
 
+    def each(self, key: str, count: int) -> list[float]:
+        """So many finite numbers; one number stands for all of them."""
+        value = self._present(key, _REQUIRED)
+        if not isinstance(value, np.ndarray):
+            return [self.number(key)] * count
+        if len(value) != count or value.dtype.kind not in "iuf" or not np.isfinite(value).all():
+            raise self.wrong(key, f"{count} numbers")
+        return [float(number) for number in value]
+
     def _of(self, kind: type, expected: str, key: str, default: Any) -> Any:
         value = self._present(key, default)
         if value is not default and not isinstance(value, kind):

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from headstart.model import native
-from headstart.model.coded import fits_kernels, joined_with, with_codes
+from headstart.model.coded import fits_kernels, with_codes
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
 from headstart.model.gguf import weights
 from headstart.model.gguf.files import GgufFile
+from headstart.model.gguf.names import Names
 from headstart.model.gguf.types import TensorType
 from headstart.model.gguf.weights import grouped_matrix
 
@@ -45,13 +46,15 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
     config: see `weights.check_tensors`. dtype: of what the file holds as floats, and of hidden states.
     """
 
+    names = Names.of(file, config)
+
     def coded(name: str, module: nn.Module) -> GroupedLinear | GroupedEmbedding | None:
-        if not _stays(file, config, name):
+        if not _stays(file, names, name):
             return None
-        matrix = grouped_matrix(file, config, f"{name}.weight")
+        matrix = grouped_matrix(file, names, f"{name}.weight")
         if isinstance(module, nn.Linear):
-            return GroupedLinear(matrix, _bias(file, config, name, module))
-        return GroupedEmbedding(matrix, dtype)
+            return GroupedLinear(matrix, _bias(file, names, name, module))
+        return GroupedEmbedding(matrix, dtype, float(getattr(module, "scalar_embed_scale", 1.0)))
 
     model = with_codes(config, dtype, coded)
     weights.fill(model, file, config)
@@ -60,32 +63,28 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
 
 def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = False) -> int:
     """Bytes of the model's weights as they will lie in memory. read: only of those that a forward of one row reads."""
-    names = {weights.tensor_name(f"{module}.weight"): module for module in weights.modules(config)}
+    names = Names.of(file, config)
+    modules = {stored: module for module, stored in names.matrices()}
     total = 0.0
     for stored, tensor in file.tensors.items():
         if read and stored == "token_embd.weight" and not config.tie_word_embeddings:
             continue
         bits = float(torch.finfo(dtype).bits)
-        if stored in names and _stays(file, config, names[stored]):
-            bits = _bits({file.tensors[each].type for each in _together(config, names[stored])})
+        if stored in modules and _stays(file, names, modules[stored]):
+            bits = _bits({file.tensors[each].type for each in names.together(modules[stored])})
         total += tensor.count * bits / 8
     return int(total)
 
 
-def _bias(file: GgufFile, config: Any, name: str, module: nn.Linear) -> Tensor | None:
+def _bias(file: GgufFile, names: Names, name: str, module: nn.Linear) -> Tensor | None:
     if module.bias is None:
         return None
     bias = torch.empty(module.out_features)
-    weights.read(file, config, f"{name}.bias", bias)
+    weights.read(file, names, f"{name}.bias", bias)
     return bias
 
 
-def _together(config: Any, module: str) -> list[str]:
-    """The file's names of the matrices that are joined with this one, itself among them."""
-    return [weights.tensor_name(f"{each}.weight") for each in joined_with(config, module)]
-
-
-def _stays(file: GgufFile, config: Any, module: str) -> bool:
+def _stays(file: GgufFile, names: Names, module: str) -> bool:
     """Whether this matrix and all that are joined with it are codes."""
-    tensors = [file.tensors.get(each) for each in _together(config, module)]
+    tensors = [file.tensors.get(each) for each in names.together(module)]
     return all(tensor is not None and tensor.type.bits > 0 for tensor in tensors)

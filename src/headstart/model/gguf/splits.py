@@ -21,6 +21,25 @@ _TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|"
     r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_CLITIC = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_GPT4O = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CLITIC}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CLITIC}?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN35 = (
+    rf"{_CLITIC}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_SEED = (
+    rf"{_CLITIC}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
+    r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
 _DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")
 
 
@@ -63,5 +82,15 @@ SPLITS = {
     "smollm": _OF_DIGITS,
     "starcoder": _OF_DIGITS,
     "refact": _OF_DIGITS,
+    "command-r": Split(gpt2=True, digits=True, composed=True),
+    "dbrx": Split((_LLAMA3,)),
+    "smaug-bpe": Split((_LLAMA3,)),
+    "glm4": Split((_LLAMA3,)),
+    "exaone4": Split(gpt2=True),
+    "gpt-4o": Split((_GPT4O,)),
+    "qwen35": Split((_QWEN35,), composed=True),
+    "seed-coder": Split((_SEED,)),
+    "deepseek-v3": Split(_DEEPSEEK3),
+    "hunyuan-dense": Split(_DEEPSEEK3),
 }
 """By `tokenizer.ggml.pre`."""

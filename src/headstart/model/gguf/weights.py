@@ -14,7 +14,9 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.coded import empty, without_memory
 from headstart.model.gguf import header
 from headstart.model.gguf.blocks import decoded, floats
+from headstart.model.gguf.description import LONG_FACTORS, SHORT_FACTORS
 from headstart.model.gguf.files import GgufFile
+from headstart.model.gguf.names import Names
 from headstart.model.grouped import GroupedWeights, Rows, StoredWeights, stacked
 
 FREQUENCIES = "rope_freqs.weight"
@@ -22,45 +24,6 @@ FREQUENCIES = "rope_freqs.weight"
 
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
-
-_OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-_INNER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-_OF_GEMMA = {
-    **_INNER,
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-_GEMMA = ("gemma2", "gemma3_text")
-"""Models that norm what their layers add as well, and multiply by 1 + gain; files hold the sum."""
-
-
-def tensor_name(parameter: str, model_type: str = "llama") -> str:
-    """What a file calls a parameter of a transformers model of this type: a Llama-shaped one or Gemma."""
-    module, _, kind = parameter.rpartition(".")
-    if module in _OUTER:
-        return f"{_OUTER[module]}.{kind}"
-    _, _, index, inner = module.split(".", 3)
-    names = _OF_GEMMA if model_type in _GEMMA else _INNER
-    return f"blk.{index}.{names[inner]}.{kind}"
-
-
-def modules(config: Any) -> list[str]:
-    """The modules of a Llama-shaped transformers model that hold weights."""
-    inner = (f"model.layers.{index}.{name}" for index in range(config.num_hidden_layers) for name in _INNER)
-    return [*_OUTER, *inner]
 
 
 def check_tensors(file: GgufFile, config: Any) -> None:
@@ -70,38 +33,59 @@ def check_tensors(file: GgufFile, config: Any) -> None:
         DamagedModel: a tensor is missing, or of another shape.
         UnsupportedModel: one would be left over, so the model is not the one that it seems to be.
     """
-    wanted = _wanted(config)
+    names = Names.of(file, config)
+    wanted = _wanted(names, config)
     for name, (parameter, shape) in wanted.items():
         if name in file.tensors and file.tensors[name].shape != shape:
             raise file.damaged(f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
-        if name not in file.tensors and not parameter.endswith("o_proj.bias"):
+        if name not in file.tensors and not names.may_be_missing(parameter):
             raise file.damaged(f"tensor {name!r} is missing")
-    divided = set() if config.model_type in _GEMMA else {FREQUENCIES}
-    left = sorted(file.tensors.keys() - wanted.keys() - divided)
+    rope = config.rope_parameters or {}
+    by_length = {LONG_FACTORS, SHORT_FACTORS} if rope.get("rope_type") == "longrope" else set()
+    divided = {FREQUENCIES} if names.architecture.frequencies else set()
+    left = sorted(file.tensors.keys() - wanted.keys() - by_length - divided)
     if left:
         raise UnsupportedModel(
             f"{file.label} holds {left[0]!r} (and {len(left) - 1} more), which {config.model_type} models have not",
             hint="give the original checkpoint, a directory with config.json and *.safetensors",
         )
+    activation_numbers(file, names)
     factors = file.tensors.get(FREQUENCIES)
-    if factors is not None and factors.shape != (config.head_dim // 2,):
-        raise file.damaged(f"{FREQUENCIES} has {factors.count} numbers for heads {config.head_dim} wide")
+    rotary = max((each.attention.rope.rotary for each in names.recipe.layers if each.attention.rope), default=0)
+    if factors is not None and factors.shape != (rotary // 2,):
+        raise file.damaged(f"{FREQUENCIES} has {factors.count} numbers for heads of which {rotary} turn")
 
 
-def _wanted(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _wanted(names: Names, config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
     """By the name of each tensor that the model needs: the first parameter of that kind, and its shape. A model of one
     layer is made, on no device: all layers of these models are alike."""
-    first = copy.deepcopy(config)
+    first, count = copy.deepcopy(config), config.num_hidden_layers
     first.num_hidden_layers = 1
-    if getattr(config, "layer_types", None):
-        first.layer_types = config.layer_types[:1]
+    for key, value in vars(config).items():
+        if isinstance(value, list) and len(value) == count and key != "eos_token_id":  # what is said layer by layer
+            setattr(first, key, value[:1])
     found = {}
     for parameter, tensor in without_memory(first).named_parameters():
-        name = tensor_name(parameter, config.model_type)
+        name = names.tensor(parameter)
+        if not name:
+            continue
         inner = name.removeprefix("blk.0.")
-        names = [name] if inner == name else [f"blk.{index}.{inner}" for index in range(config.num_hidden_layers)]
-        found.update(dict.fromkeys(names, (parameter, tuple(tensor.shape))))
+        each = [name] if inner == name else [f"blk.{index}.{inner}" for index in range(count)]
+        found.update(dict.fromkeys(each, (parameter, tuple(tensor.shape))))
     return found
+
+
+def activation_numbers(file: GgufFile, names: Names) -> dict[int, dict[str, float]]:
+    """The learned numbers of activations, by layer and by name, which stand in the metadata.
+
+    Raises:
+        DamagedModel: they are missing, or not one for each layer.
+    """
+    layers = names.recipe.layers
+    if all(layer.mlp.numbers is None for layer in layers):
+        return {}
+    found = {name: file.metadata.each(f"xielu.{name}", len(layers)) for name in ("alpha_p", "alpha_n", "beta", "eps")}
+    return {index: {name: each[index] for name, each in found.items()} for index in range(len(layers))}
 
 
 def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
@@ -116,8 +100,14 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
 
 def fill(model: Any, file: GgufFile, config: Any) -> None:
     """Read all parameters of a model on the CPU, and what its rotation is divided by."""
+    names = Names.of(file, config)
     for name, parameter in model.named_parameters():
-        read(file, config, name, parameter.data)
+        if names.tensor(name):
+            read(file, names, name, parameter.data)
+    for index, each in activation_numbers(file, names).items():
+        module = model.get_submodule(f"{names.recipe.stack}.{index}.{names.recipe.layers[index].mlp.numbers}")
+        for name, number in each.items():
+            getattr(module, name).data.fill_(number)
     if FREQUENCIES in file.tensors:
         factors = torch.from_numpy(floats(file.tensors[FREQUENCIES])[0].copy())
         if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
@@ -125,23 +115,23 @@ def fill(model: Any, file: GgufFile, config: Any) -> None:
         model.model.rotary_emb.inv_freq /= factors
 
 
-def read(file: GgufFile, config: Any, parameter: str, to: Tensor) -> None:
+def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
     """Read a parameter, by its name in transformers, into a tensor of its shape."""
-    tensor = file.tensors.get(tensor_name(parameter, config.model_type))
+    tensor = file.tensors.get(names.tensor(parameter))
     if tensor is None:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
-    elif config.model_type in _GEMMA and to.dim() == 1:  # biases there are none
-        to.copy_(torch.from_numpy(floats(tensor)[0]) - 1)
+    elif added := names.added(parameter):
+        to.copy_(torch.from_numpy(floats(tensor)[0]) - added)
     else:
-        _fill(to, tensor, _turned(file, config, parameter))
+        _fill(to, tensor, names.interleaved(parameter))
 
 
-def grouped_matrix(file: GgufFile, config: Any, parameter: str) -> StoredWeights:
+def grouped_matrix(file: GgufFile, names: Names, parameter: str) -> StoredWeights:
     """A matrix that the file holds as codes, by the parameter's name in transformers, its rows in transformers' order:
     for products that run on the codes themselves."""
-    tensor = file.tensors[tensor_name(parameter)]
+    tensor = file.tensors[names.tensor(parameter)]
     outputs, inputs = tensor.shape
-    heads = _turned(file, config, parameter)
+    heads = names.interleaved(parameter)
     order = np.arange(outputs)
     if heads:
         order = order.reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
@@ -154,17 +144,8 @@ def grouped_matrix(file: GgufFile, config: Any, parameter: str) -> StoredWeights
     return StoredWeights((outputs, inputs), tensor.type.bits, rows_of)
 
 
-def _turned(file: GgufFile, config: Any, parameter: str) -> int:
-    """Heads whose rows llama.cpp has interleaved; 0 where it has not. Architecture llama rotates neighbouring rows,
-    transformers rotates a row with the one half a head further on."""
-    if file.metadata.text("general.architecture") != "llama":
-        return 0
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    return int(heads.get(parameter.split(".")[-2], 0))
-
-
 def _fill(parameter: Tensor, tensor: header.Tensor, heads: int) -> None:
-    """Copy a tensor into a parameter of its shape. heads: see `_turned`."""
+    """Copy a tensor into a parameter of its shape. heads: see `Names.interleaved`."""
     if parameter.dim() == 1:
         row = torch.from_numpy(floats(tensor)[0])
         parameter.copy_(row if not heads else row.view(heads, -1, 2).transpose(1, 2).reshape(-1))

@@ -227,7 +227,7 @@ class _Layer:
         queries = rms(self._queries(z).unflatten(-1, (-1, self._config.dim)), self._query_gain, self._config.eps)
         parts = (rotate(queries, *turn), *self.keys_and_values(z, turn))
         q, k, v = (part.transpose(0, 1)[None] for part in parts)
-        attended = attend_packed(packed, self._index, q, k, v, self._scores).reshape(len(x), -1)
+        attended = attend_packed(packed, self._index, q, (k, v), self._scores).reshape(len(x), -1)
         x = x + self._out(attended)
         gate, up = self._gate_up(rms(x, self._after, self._config.eps)).chunk(2, -1)
         y: Tensor = x + self._down(F.silu(gate) * up)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,15 +25,15 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from headstart.model.cache import KVCache, LayerShape, Slots
-from headstart.model.decoders.attention import Scores, attend_packed
+from headstart.model.decoders.lean import TensorLayer
 from headstart.model.decoders.linears import float_layer, joined, linear_of
-from headstart.model.decoders.operations import rms, rotate, signed
-from headstart.model.decoders.parts import rotation
+from headstart.model.decoders.operations import rms, signed
+from headstart.model.decoders.parts import rotation, tree
 from headstart.model.heads.eagle_checkpoint import EAGLE1, SELECTOR, EagleCheckpoint, layer_name
-from headstart.model.heads.eagle_config import HeadConfig
 from headstart.model.heads.shortlists import Selector
 from headstart.model.memory import bytes_of
 from headstart.model.packed import Packed, Segment
+from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Rope
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,40 @@ class HeadWeights:
 
     def gain(self, name: str) -> Tensor | None:
         return self.tensors.get(f"{name}.weight")
+
+    def layer(self, index: int) -> Layer:
+        """The recipe of a layer. What comes before its attention, it does not say: see `TensorHead`."""
+        config = self.checkpoint.config
+
+        def norm(name: str) -> Norm | None:
+            return None if self.gain(layer_name(index, name)) is None else Norm(name, config.eps)
+
+        attention = Attention(
+            config.heads,
+            config.kv_heads,
+            config.dim,
+            config.dim**-0.5,
+            Rope(config.dim),
+            window=config.window,
+            q_norm=norm("self_attn.q_norm"),
+            k_norm=norm("self_attn.k_norm"),
+        )
+        mlp = Mlp(config.intermediate, "silu")
+        return Layer(attention, mlp, norm("input_layernorm"), norm("post_attention_layernorm"))
+
+    def owner(self, index: int) -> Any:
+        """What holds the weights of a layer, by the names of its recipe."""
+        layer = self.layer(index)
+        attention, mlp = layer.attention, layer.mlp
+        norms = (layer.attention_in, layer.mlp_in, attention.q_norm, attention.k_norm)
+        held: dict[str, Any] = {
+            norm.name: SimpleNamespace(weight=self.gain(layer_name(index, norm.name)))
+            for norm in norms
+            if norm is not None and norm.name is not None
+        }
+        for name in (*attention.qkv, attention.out, *mlp.gate_up, mlp.down):
+            held[name] = self.linear(layer_name(index, name))
+        return tree(held)
 
     def selector(self) -> Selector | None:
         """Its selector, if it has one."""
@@ -169,7 +205,9 @@ class TensorHead(Head):
         self._head = linear(linear_of(weights.head))
         self._before, self._state_gain = weights.gain("input_layernorm"), weights.gain("hidden_norm")
         self._final = weights.gain("norm")
-        self._layers = [_Layer(weights, i) for i in range(self.config.layers)]
+        self._layers = [
+            TensorLayer(weights.owner(i), weights.layer(i), i, linear, self.dtype) for i in range(self.config.layers)
+        ]
         self._cos, self._sin = signed(*rotation(weights.rotary(), length), self.dtype, self.device)
 
     def new_cache(self, slots: int) -> Slots:
@@ -195,59 +233,10 @@ class TensorHead(Head):
             normed = rms(x, self._state_gain, config.eps)
             z = torch.cat((rms(embedded, self._before, config.eps), normed), -1)
             x = normed if config.norm_before_residual else x
-        turn = self._cos[packed.positions[0]], self._sin[packed.positions[0]]
+        positions = packed.positions[0]
+        turns = {Rope(config.dim): (self._cos[positions], self._sin[positions])}
         for i, layer in enumerate(self._layers):
-            x = layer(x, layer.normed(x) if i else z, packed, turn)
+            x = layer.run(x, turns, packed, z=None if i else z)
         x = x[packed.judged]
         normed = x if self._final is None else rms(x, self._final, config.eps)
         return HeadOutput(self._head(normed), normed if config.states_normed else x)
-
-
-class _Layer:
-    """One decoder layer."""
-
-    def __init__(self, weights: HeadWeights, index: int) -> None:
-        self._config: HeadConfig = weights.checkpoint.config
-        self._index = index
-        linear = float_layer(weights.head.dtype, weights.head.device)
-
-        def named(*names: str) -> list[str]:
-            return [layer_name(index, name) for name in names]
-
-        self._qkv = linear(weights.linear(*named(*(f"self_attn.{name}_proj" for name in "qkv"))))
-        self._out = linear(weights.linear(*named("self_attn.o_proj")))
-        self._gate_up = linear(weights.linear(*named("mlp.gate_proj", "mlp.up_proj")))
-        self._down = linear(weights.linear(*named("mlp.down_proj")))
-        self._before = weights.gain(*named("input_layernorm"))
-        self._after = weights.gain(*named("post_attention_layernorm"))
-        self._head_gains = [weights.gain(name) for name in named("self_attn.q_norm", "self_attn.k_norm")]
-        self._scores = Scores(self._config.dim**-0.5, self._config.window)
-
-    def weights(self) -> Iterable[Tensor]:
-        yield from (gain for gain in (self._before, self._after, *self._head_gains) if gain is not None)
-        for linear in (self._qkv, self._out, self._gate_up, self._down):
-            yield from linear.weights()
-
-    def normed(self, x: Tensor) -> Tensor:
-        """What the attention of a layer that is not the first takes of the stream."""
-        assert self._before is not None, "checked when it was read"
-        return rms(x, self._before, self._config.eps)
-
-    def __call__(self, x: Tensor, z: Tensor, packed: Packed, turn: tuple[Tensor, Tensor]) -> Tensor:
-        """x [M, d]: the stream. z [M, ...]: what attention takes. turn: cos and sin of each row."""
-        x = self._out.add(self._attend(z, packed, turn), x)
-        assert self._after is not None, "checked when it was read"
-        gate, up = self._gate_up(rms(x, self._after, self._config.eps)).chunk(2, -1)
-        return self._down.add(F.silu(gate) * up, x)
-
-    def _attend(self, z: Tensor, packed: Packed, turn: tuple[Tensor, Tensor]) -> Tensor:
-        config = self._config
-        q, k, v = (
-            self._qkv(z).unflatten(-1, (-1, config.dim)).split((config.heads, config.kv_heads, config.kv_heads), 1)
-        )
-        turned = []
-        for part, gain in zip((q, k), self._head_gains, strict=True):
-            normed = part if gain is None else rms(part, gain, config.eps)
-            turned.append(rotate(normed, *turn))
-        q, k, v = (part.transpose(0, 1)[None] for part in (*turned, v))
-        return attend_packed(packed, self._index, q, k, v, self._scores).reshape(len(z), -1)

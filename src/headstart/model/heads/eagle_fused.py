@@ -16,15 +16,25 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidBatch, InvalidOption
 from headstart.model import int4, native
 from headstart.model.cache import Slots
+from headstart.model.decoders.fused import FusedLayers
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import rotation
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead
-from headstart.model.heads.eagle_checkpoint import EAGLE3, layer_name
+from headstart.model.heads.eagle_checkpoint import EAGLE3
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of
 from headstart.model.packed import Packed
+
+
+class FourBits(NativeWeights):
+    """Weights whose matrices are rounded to 4-bit codes, but for those that are asked for in another kind."""
+
+    def product(self, linear: nn.Module, kind: int | None = None) -> structs.Product:
+        if kind is None and isinstance(linear, nn.Linear):
+            linear = GroupedLinear(int4.four_bits(linear.weight.detach()), linear.bias)
+        return super().product(linear, kind)
 
 
 def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None) -> Head:
@@ -63,17 +73,16 @@ class FusedHead(Head):
         self._four_bits = quantize in ("int4", "auto") and int4.can_run(weights.head.device)
         if kind is None:
             raise native.Unavailable(f"the row kernels do not take {self.config.name}: {native.reason()}")
-        config, self._weights = self.config, NativeWeights(kind)
-        own = self._weights
-
-        self._turn = tuple(own.pointer(table) for table in rotation(weights.rotary(), length))
-        self._layers = (structs.Layer * config.layers)(*(self._layer(weights, i) for i in range(config.layers)))
+        config, rotary = self.config, weights.rotary()
+        own = self._weights = FourBits(kind) if self._four_bits else NativeWeights(kind)
+        owners, layers = zip(*((weights.owner(i), weights.layer(i)) for i in range(config.layers)), strict=True)
+        self._layers = FusedLayers(owners, layers, own, length, lambda _: rotation(rotary, length)).structs
         self._model = structs.Model(
             layers=self._layers,
             layer_count=config.layers,
             width=config.width,
             final_norm=self._norm(weights.gain("norm")),
-            head=self._product(linear_of(weights.head)),
+            head=own.product(linear_of(weights.head)),
             embedding=own.pointer(weights.embedding),
             embedding_factor=1.0,
             logit_factor=1.0,
@@ -95,46 +104,10 @@ class FusedHead(Head):
             return f"4-bit codes by {int4.GROUP}"
         return "int8" if self._kind == native.INT8 else super().weights_in_words
 
-    def _product(self, linear: nn.Linear) -> structs.Product:
-        rounded = GroupedLinear(int4.four_bits(linear.weight.detach()), linear.bias) if self._four_bits else linear
-        return self._weights.product(rounded)
-
     def _norm(self, gain: Tensor | None) -> structs.Norm:
         if gain is None:
             return structs.Norm()
         return structs.Norm(self._weights.gain(gain), None, self.config.eps, structs.RMS)
-
-    def _layer(self, weights: HeadWeights, index: int) -> structs.Layer:
-        config = self.config
-
-        def norm(name: str) -> structs.Norm:
-            return self._norm(weights.gain(layer_name(index, name)))
-
-        def product(*names: str) -> structs.Product:
-            return self._product(weights.linear(*(layer_name(index, name) for name in names)))
-
-        return structs.Layer(
-            attention_in=norm("input_layernorm"),
-            mlp_in=norm("post_attention_layernorm"),
-            q_norm=norm("self_attn.q_norm"),
-            k_norm=norm("self_attn.k_norm"),
-            qkv=product(*(f"self_attn.{name}_proj" for name in "qkv")),
-            out=product("self_attn.o_proj"),
-            gate_up=product("mlp.gate_proj", "mlp.up_proj"),
-            down=product("mlp.down_proj"),
-            cosine=self._turn[0],
-            sine=self._turn[1],
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            dim=config.dim,
-            rotary=config.dim,
-            keys_of=index,
-            window=0,
-            scaling=config.dim**-0.5,
-            residual_factor=1.0,
-            layer_factor=1.0,
-            gated=True,
-        )
 
     def new_cache(self, slots: int) -> Slots:
         return TiledCache(self.shapes, slots=slots, capacity=self.length, dtype=self.dtype)

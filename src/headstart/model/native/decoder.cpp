@@ -46,8 +46,20 @@ struct Layer {
     float scaling, softcap;                      // softcap: 0 for none
     float residual_factor, layer_factor;         // of what attention and MLP add; of the stream after the layer
     int32_t activation, gated;
-    int32_t norm_over_all, norm_after_rotation, value_is_key;
+    int32_t norm_over_all, gain_by_head;         // q_norm and k_norm of all heads together; of each by its own gain
+    int32_t norm_after_rotation, value_is_key;
     int32_t parallel;                            // attention and MLP read the same stream
+};
+
+// Where the layers' own inputs of each token come from (Gemma 4): (norm(projection_factor * projection of the embedded
+// token) + factor * table[token]) * sum_factor, a norm of `width` numbers for each layer.
+struct TokenInputs {
+    const void *table;               // [tokens, projection.outputs], or null: `codes` holds it
+    Product codes;                   // the table as codes: an output for each token
+    Product projection;
+    Norm norm;
+    int64_t width;                   // of one layer's input
+    float factor, projection_factor, sum_factor;
 };
 
 struct Model {
@@ -58,6 +70,7 @@ struct Model {
     Norm embedding_norm, final_norm;
     Product head;
     Product table;                   // the embedding as codes: an output of inputs `width` for each token
+    TokenInputs inputs;              // or empty, where no layer has inputs of its own
     float embedding_factor, logit_factor, logit_softcap;
     int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
 };
@@ -88,7 +101,6 @@ struct Batch {
     const DraftHead *draft_head;     // or null: an ordinary decoder, whose rows are embedded tokens
     const float *states, *features;  // [count, width], [count, fuse.inputs]: one of them, of a drafting head
     float *output_states;            // [judged_count, width]: the head's own states of the judged rows
-    const float *inputs;             // [count, layer_count, input_gate.outputs] of layers with inputs of their own, or null
 };
 
 namespace {
@@ -115,6 +127,7 @@ struct Scratch {
 struct Buffers {
     std::vector<uint8_t> rows;
     std::vector<float> x, scale, y, query, attended;  // x: the residual stream
+    std::vector<float> inputs;                        // of layers with inputs of their own: see `TokenInputs`
     std::vector<float> scratch;
     int64_t row = 0, tokens = 0, queries = 0, sums = 0;            // numbers of each part of a thread's scratch
 
@@ -241,22 +254,24 @@ void gate(const Layer &layer, const float *y, int64_t count, float *row, uint8_t
     }
 }
 
-// gelu(y) * the layer's own input of the row's token (Gemma 4). row: scratch.
-void gate_input(const Model &model, const Batch &batch, const Layer &layer, int64_t index, const Selected &selected,
+// gelu(y) * the layer's own input of the row's token (Gemma 4). inputs: see `token_inputs`. row: scratch.
+void gate_input(const Model &model, const float *inputs, const Layer &layer, int64_t index, const Selected &selected,
                 const float *y, float *row, uint8_t *rows, float *scale) {
-    const int64_t width = layer.input_gate.outputs;
+    const int64_t width = model.inputs.width, all = model.inputs.projection.outputs;
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < selected.count; n++) {
-        const float *own = batch.inputs + (selected.row(n) * model.layer_count + index) * width, *g = y + n * width;
+        const float *own = inputs + selected.row(n) * all + index * width, *g = y + n * width;
         for (int64_t i = 0; i < width; i += LANES)
             store(row + i, activated<GELU_TANH>(load(g + i), nullptr) * load(own + i));
         convert_row(layer.input_out, row, n, selected.count, rows, scale);
     }
 }
 
-// One head, normed and turned as its layer says. to: [dim]; from: may be `to`.
-inline void turn_head(const float *from, const Norm &norm, const Layer &layer, int64_t position, float *scratch, float *to) {
+// Head `h`, normed and turned as its layer says. to: [dim]; from: may be `to`.
+inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t h, int64_t position, float *scratch,
+                      float *to) {
     const bool own = norm.kind && !layer.norm_over_all;
+    if (layer.gain_by_head && norm.gain) norm.gain += h * layer.dim;
     const int64_t half = layer.cosine ? layer.rotary / 2 : 0;
     if (own && !layer.norm_after_rotation) {
         norm_row(from, norm, layer.dim, scratch);
@@ -289,7 +304,7 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
         }
         for (int64_t h = 0; h < s.heads; h++) {
             float *turned = query + (r * s.heads + h) * s.dim;
-            turn_head(row + h * s.dim, layer.q_norm, layer, position, head, turned);
+            turn_head(row + h * s.dim, layer.q_norm, layer, h, position, head, turned);
             if (!layer.query_factors) continue;
             const float factor = layer.query_factors[position];
             for (int64_t i = 0; i < s.dim; i += LANES) store(turned + i, load(turned + i) * factor);
@@ -304,7 +319,7 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
             }
             for (int64_t i = 0; i < s.dim; i += LANES) store(to + i, load(value + i));
             float *turned = head + s.dim;
-            turn_head(key, layer.k_norm, layer, position, head, turned);
+            turn_head(key, layer.k_norm, layer, h, position, head, turned);
             KV *stored = (KV *)(turned + s.dim);
             for (int64_t i = 0; i < s.dim; i += LANES) store(stored + i, load(turned + i));
             KV *tile = key_tile(keys, s, slot, h, place) + place % LANES;
@@ -343,17 +358,18 @@ void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
         std::memcpy(batch.taps[layer] + r * width, x + r * width, width * sizeof(float));
 }
 
+// A token's row [width] of a table of numbers, or of codes where there are none.
 template <class W>
-void embed_row(const Model &model, int64_t token, float *to) {
+void look_up(const void *table, const Product &codes, int64_t token, int64_t width, float *to) {
 #if defined(HEADSTART_GROUPED)
-    if (!model.embedding) {
-        const Grouping of = grouping(model.table);
-        unpack_grouped(of, (const uint8_t *)model.table.weights + token / LANES * of.panel_bytes(), token % LANES, to);
+    if (!table) {
+        const Grouping of = grouping(codes);
+        unpack_grouped(of, (const uint8_t *)codes.weights + token / LANES * of.panel_bytes(), token % LANES, to);
         return;
     }
 #endif
-    const W *from = (const W *)model.embedding + token * model.width;
-    for (int64_t i = 0; i < model.width; i += LANES) store(to + i, load(from + i));
+    const W *from = (const W *)table + token * width;
+    for (int64_t i = 0; i < width; i += LANES) store(to + i, load(from + i));
 }
 
 template <class W>
@@ -362,13 +378,34 @@ void embed(const Model &model, const Batch &batch, float *x) {
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         float *row = x + r * width;
-        embed_row<W>(model, batch.ids[r], row);
+        look_up<W>(model.embedding, model.table, batch.ids[r], width, row);
         if (model.embedding_factor != 1.0f)
             for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) * model.embedding_factor);
         if (model.places)
             for (int64_t i = 0; i < width; i += LANES)
                 store(row + i, load(row + i) + load(model.places + batch.positions[r] * width + i));
         if (model.embedding_norm.kind) norm_row(row, model.embedding_norm, width, row);
+    }
+}
+
+// The layers' own inputs [projection.outputs] of each row, from its embedded token in x: see `TokenInputs`.
+template <class W>
+void token_inputs(const Model &model, const Batch &batch, const float *x, const Scratch &scratch, uint8_t *rows,
+                  float *scale, float *inputs) {
+    const TokenInputs &of = model.inputs;
+    const int64_t all = of.projection.outputs;
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++)
+        convert_row(of.projection, x + r * model.width, r, batch.count, rows, scale);
+    multiply(of.projection, rows, scale, batch.count, scratch.sums, inputs);
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++) {
+        float *row = inputs + r * all, *looked_up = scratch.row;
+        look_up<W>(of.table, of.codes, batch.ids[r], all, looked_up);
+        for (int64_t i = 0; i < all; i += LANES) store(row + i, load(row + i) * of.projection_factor);
+        for (int64_t i = 0; i < all; i += of.width) norm_row(row + i, of.norm, of.width, row + i);
+        for (int64_t i = 0; i < all; i += LANES)
+            store(row + i, (load(row + i) + load(looked_up + i) * of.factor) * of.sum_factor);
     }
 }
 
@@ -481,6 +518,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             fuse<KV>(model, batch, x, scratch, rows, scale);
         else
             embed<KV>(model, batch, x);
+        if (model.inputs.width) token_inputs<KV>(model, batch, x, scratch, rows, scale, b.inputs.data());
         Added added{};
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
@@ -507,7 +545,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             added.after = 1.0f;
             norm(x, added, Norm{}, false, selected.count, layer.input_gate, scratch.row, rows, scale);
             multiply(layer.input_gate, rows, scale, selected.count, scratch.sums, y);
-            gate_input(model, batch, layer, l, selected, y, scratch.row, rows, scale);
+            gate_input(model, b.inputs.data(), layer, l, selected, y, scratch.row, rows, scale);
             multiply(layer.input_out, rows, scale, selected.count, scratch.sums, y);
             added = Added{y, layer.input_norm, 1.0f, layer.layer_factor};
         }
@@ -533,6 +571,12 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     row = std::max(row, 3 * std::max(dim, model.width));
     if (const DraftHead *head = batch.draft_head)
         bytes = std::max(bytes, row_stride(head->fuse.kind, head->fuse.inputs));
+    if (model.inputs.width) {
+        const Product &projection = model.inputs.projection;
+        bytes = std::max(bytes, row_stride(projection.kind, projection.inputs));
+        row = std::max(row, projection.outputs);
+        Buffers::grow(b.inputs, padded * projection.outputs);
+    }
     Buffers::grow(b.rows, row_room(batch.count) * bytes);
     Buffers::grow(b.x, padded * model.width);
     Buffers::grow(b.scale, padded);
@@ -563,12 +607,16 @@ std::string layout() {
     FIELD(Layer, sinks), FIELD(Layer, activation_numbers), FIELD(Layer, heads), FIELD(Layer, kv_heads);
     FIELD(Layer, dim), FIELD(Layer, rotary), FIELD(Layer, keys_of), FIELD(Layer, window), FIELD(Layer, scaling);
     FIELD(Layer, softcap), FIELD(Layer, residual_factor), FIELD(Layer, layer_factor), FIELD(Layer, activation);
-    FIELD(Layer, gated), FIELD(Layer, norm_over_all), FIELD(Layer, norm_after_rotation), FIELD(Layer, value_is_key);
-    FIELD(Layer, parallel);
+    FIELD(Layer, gated), FIELD(Layer, norm_over_all), FIELD(Layer, gain_by_head), FIELD(Layer, norm_after_rotation);
+    FIELD(Layer, value_is_key), FIELD(Layer, parallel);
+    STRUCT(TokenInputs);
+    FIELD(TokenInputs, table), FIELD(TokenInputs, codes), FIELD(TokenInputs, projection), FIELD(TokenInputs, norm);
+    FIELD(TokenInputs, width), FIELD(TokenInputs, factor), FIELD(TokenInputs, projection_factor);
+    FIELD(TokenInputs, sum_factor);
     STRUCT(Model);
     FIELD(Model, layers), FIELD(Model, layer_count), FIELD(Model, width), FIELD(Model, embedding);
     FIELD(Model, places), FIELD(Model, embedding_norm), FIELD(Model, final_norm), FIELD(Model, head);
-    FIELD(Model, table), FIELD(Model, embedding_factor), FIELD(Model, logit_factor), FIELD(Model, logit_softcap);
+    FIELD(Model, table), FIELD(Model, inputs), FIELD(Model, embedding_factor), FIELD(Model, logit_factor), FIELD(Model, logit_softcap);
     FIELD(Model, bf16);
     STRUCT(Visible);
     FIELD(Visible, first), FIELD(Visible, last), FIELD(Visible, extra_begin), FIELD(Visible, extra);
@@ -580,7 +628,7 @@ std::string layout() {
     FIELD(Batch, segments), FIELD(Batch, segment_count), FIELD(Batch, visible), FIELD(Batch, keys);
     FIELD(Batch, values), FIELD(Batch, capacity), FIELD(Batch, judged), FIELD(Batch, judged_count);
     FIELD(Batch, logits), FIELD(Batch, taps), FIELD(Batch, threads), FIELD(Batch, draft_head), FIELD(Batch, states);
-    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, inputs);
+    FIELD(Batch, features), FIELD(Batch, output_states);
 #undef STRUCT
 #undef FIELD
     return text.substr(1);

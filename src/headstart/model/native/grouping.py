@@ -22,7 +22,7 @@ STORED = -1
 FIVES = 32
 """Inputs whose codes of 5 bits lie together."""
 
-_MULTIPLES = (0, 8, 16, 32, 128)  # of symmetric codes of 4, 5, 6 and 8 bits: zero stands in the middle
+_MULTIPLES = (0, 8, 12, 16, 32, 128)  # of symmetric codes of 4, 5, 6 and 8 bits and of MXFP4: where zero stands
 
 
 class Form(NamedTuple):

@@ -48,7 +48,20 @@ class Layer(ctypes.Structure):
         *((name, _number) for name in ("heads", "kv_heads", "dim", "rotary", "keys_of", "window")),
         *((name, _real) for name in ("scaling", "softcap", "residual_factor", "layer_factor")),
         *((name, _flag) for name in ("activation", "gated")),
-        *((name, _flag) for name in ("norm_over_all", "norm_after_rotation", "value_is_key", "parallel")),
+        *((name, _flag) for name in ("norm_over_all", "gain_by_head")),
+        *((name, _flag) for name in ("norm_after_rotation", "value_is_key", "parallel")),
+    )
+
+
+class TokenInputs(ctypes.Structure):
+    """struct TokenInputs of decoder.cpp. Made without arguments there are no such inputs."""
+
+    _fields_ = (
+        ("table", _pointer),
+        *((name, Product) for name in ("codes", "projection")),
+        ("norm", Norm),
+        ("width", _number),
+        *((name, _real) for name in ("factor", "projection_factor", "sum_factor")),
     )
 
 
@@ -61,6 +74,7 @@ class Model(ctypes.Structure):
         *((name, _pointer) for name in ("embedding", "places")),
         *((name, Norm) for name in ("embedding_norm", "final_norm")),
         *((name, Product) for name in ("head", "table")),
+        ("inputs", TokenInputs),
         *((name, _real) for name in ("embedding_factor", "logit_factor", "logit_softcap")),
         ("bf16", _flag),
     )
@@ -93,11 +107,13 @@ class Batch(ctypes.Structure):
         *((name, _pointer) for name in ("logits", "taps")),
         ("threads", _number),
         ("draft_head", ctypes.POINTER(DraftHead)),
-        *((name, _pointer) for name in ("states", "features", "output_states", "inputs")),
+        *((name, _pointer) for name in ("states", "features", "output_states")),
     )
 
 
-MIRRORS: tuple[type[ctypes.Structure], ...] = (Product, Norm, Layer, Model, Visible, DraftHead, Batch)
+MIRRORS: tuple[type[ctypes.Structure], ...] = (
+    Product, Norm, Layer, TokenInputs, Model, Visible, DraftHead, Batch,
+)  # fmt: skip
 
 
 def difference(library: str) -> str | None:

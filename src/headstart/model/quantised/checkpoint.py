@@ -19,6 +19,7 @@ from headstart.model.hub import folder_of
 from headstart.model.quantised.layout import FLOATS, Layout, Outputs
 from headstart.model.quantised.settings import layout_of
 from headstart.model.quantised.tensors import Tensors
+from headstart.model.wrappers import names_of
 
 __all__ = ["blocks", "check", "is_quantised", "load_model", "load_packed", "must_be_asked", "packed_bytes"]
 
@@ -39,7 +40,7 @@ class QuantisedCheckpoint:
         assert layout is not None, "a quantised checkpoint"
         self.layout: Layout = layout
         self.config = plain(config)
-        self.tensors = tensors = Tensors(folder)
+        self.tensors = tensors = Tensors(folder, names_of(config))
         text = self.config.get_text_config()
         last = f".{text.num_hidden_layers - 1}."
         if not any(last in name for name in tensors.names):

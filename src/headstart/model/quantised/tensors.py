@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,40 +20,49 @@ _INDEX = "model.safetensors.index.json"
 class Tensors:
     """Of the files in a directory. Nothing but their heads is read before a tensor is needed.
 
+    names: what a stored tensor is called here; None for one that is passed over.
+
     Raises:
         DamagedModel: a file is missing, cut short, or no safetensors; two hold a tensor of the same name.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Callable[[str], str | None] = str) -> None:
         self.label = folder.name
-        self._files: dict[str, Any] = {}
+        self._files: dict[str, tuple[Any, str]] = {}
         for path in _paths(folder):
             try:
                 file = safe_open(path, framework="pt")
             except (SafetensorError, OSError) as error:
                 raise self.damaged(f"{path.name} cannot be read: {error}") from error
-            for name in list(file.keys()):  # type: ignore[no-untyped-call]
+            for stored in list(file.keys()):  # type: ignore[no-untyped-call]
+                name = names(stored)
                 if name in self._files:
                     raise self.damaged(f"two files hold a tensor {name!r}")
-                self._files[name] = file
+                if name is not None:
+                    self._files[name] = file, stored
         self.names = frozenset(self._files)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of a tensor that is there."""
-        return tuple(self._files[name].get_slice(name).get_shape())
+        return tuple(self._slice(name).get_shape())
 
     def dtype(self, name: str) -> str:
         """As safetensors name it: "F16", "I32", ..."""
-        return str(self._files[name].get_slice(name).get_dtype())
+        return str(self._slice(name).get_dtype())
 
     def read(self, name: str, *index: slice) -> Tensor:
         """A tensor, or a part of it."""
         try:
             if not index:
-                return self._files[name].get_tensor(name)  # type: ignore[no-any-return]
-            return self._files[name].get_slice(name)[index]  # type: ignore[no-any-return]
+                file, stored = self._files[name]
+                return file.get_tensor(stored)  # type: ignore[no-any-return]
+            return self._slice(name)[index]  # type: ignore[no-any-return]
         except (SafetensorError, OSError) as error:
             raise self.damaged(f"tensor {name!r} cannot be read: {error}") from error
+
+    def _slice(self, name: str) -> Any:
+        file, stored = self._files[name]
+        return file.get_slice(stored)
 
     def floats(self, name: str, *index: slice) -> Tensor:
         """The same in float32.

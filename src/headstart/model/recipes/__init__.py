@@ -6,7 +6,24 @@ from collections.abc import Callable
 from typing import Any
 
 from headstart.base.errors import HeadstartError, UnsupportedModel
-from headstart.model.recipes import gemma, llama
+from headstart.model.recipes import (
+    cohere,
+    exaone,
+    gemma,
+    gemma4,
+    glm,
+    gpt,
+    granite,
+    granite_swa,
+    hunyuan,
+    layer_norm,
+    llama,
+    olmo,
+    pairs,
+    phi,
+    smollm,
+    ungated,
+)
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.sane import check_recipe
 from headstart.model.recipes.stated import Stated
@@ -14,12 +31,45 @@ from headstart.model.recipes.stated import Stated
 __all__ = ["BUILDERS", "Recipe", "find_recipe", "recipe_of"]
 
 BUILDERS: dict[str, Callable[[Stated], Recipe]] = {
+    "apertus": ungated.apertus,
+    "arcee": ungated.arcee,
+    "cohere": cohere.cohere,
+    "cohere2": cohere.cohere2,
+    "ernie4_5": pairs.ernie4_5,
+    "exaone4": exaone.exaone4,
+    "falcon": gpt.falcon,
+    "gemma": gemma.gemma,
     "gemma2": gemma.gemma2,
     "gemma3_text": gemma.gemma3,
+    "gemma4_text": gemma4.gemma4,
+    "glm": glm.glm,
+    "glm4": glm.glm4,
+    "gpt2": gpt.gpt2,
+    "gpt_bigcode": gpt.gpt_bigcode,
+    "gpt_neox": gpt.gpt_neox,
+    "granite": granite.granite,
+    "granite_swa": granite_swa.granite_swa,
+    "helium": pairs.helium,
+    "hunyuan_v1_dense": hunyuan.hunyuan_v1_dense,
+    "internlm3": llama.llama,
+    "iquestcoder": llama.llama,
     "llama": llama.llama,
-    "mistral": llama.llama,
-    "qwen2": llama.llama,
+    "ministral": llama.qwen2,
+    "ministral3": llama.ministral3,
+    "mistral": llama.mistral,
+    "nemotron": layer_norm.nemotron,
+    "olmo": olmo.olmo,
+    "olmo2": olmo.olmo2,
+    "olmo3": olmo.olmo3,
+    "opt": gpt.opt,
+    "phi": layer_norm.phi,
+    "phi3": phi.phi3,
+    "qwen2": llama.qwen2,
     "qwen3": llama.qwen3,
+    "seed_oss": llama.seed_oss,
+    "smollm3": smollm.smollm3,
+    "stablelm": layer_norm.stablelm,
+    "starcoder2": layer_norm.starcoder2,
 }
 """By the `model_type` of a config of transformers."""
 

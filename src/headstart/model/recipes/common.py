@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
-from headstart.model.recipes.stated import Stated
+from headstart.model.recipes.stated import FIXED_ROPE, Stated
 
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
@@ -45,14 +45,24 @@ def rms(stated: Stated, name: str) -> Norm:
 
 def rotary(stated: Stated, dim: int) -> int:
     """Numbers of a head that turn."""
-    part = stated.get("partial_rotary_factor") or (stated.get("rope_parameters") or {}).get("partial_rotary_factor")
+    within = (stated.get("rope_parameters") or {}).get("partial_rotary_factor")
+    beside = stated.get("partial_rotary_factor")  # of configs that transformers has not made its own of
+    part = beside if within is None else within
     return dim if part is None else int(dim * part)
 
 
-def attention(stated: Stated) -> Attention:
-    """Attention as Llama's, without a window."""
+def whole(stated: Stated, table: str | None = None) -> None:
+    """Raise `UnsupportedModel` unless all numbers of a head turn, in families whose modules know no other way. table:
+    see `Stated.rope`."""
+    part = stated.rope(table=table).get("partial_rotary_factor")
+    if part not in (None, 1.0):
+        raise stated.refused("partial_rotary_factor", part)
+
+
+def attention(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) -> Attention:
+    """Attention as Llama's, without a window. more, kinds: see `Stated.rope`."""
     count, kv_heads, dim = heads(stated)
-    stated.rope()
+    stated.rope(*more, kinds=kinds)
     stated.get("attention_bias")
     return Attention(count, kv_heads, dim, dim**-0.5, Rope(rotary(stated, dim)))
 
@@ -63,11 +73,19 @@ def mlp(stated: Stated, field: str = "hidden_act") -> Mlp:
     return Mlp(stated.intermediate_size, activation(stated, field))  # type: ignore[arg-type]
 
 
-def layer(stated: Stated) -> Layer:
-    """A layer as Llama's, without a window."""
+def layer(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) -> Layer:
+    """A layer as Llama's, without a window. more, kinds: of the rotation, see `Stated.rope`."""
     return Layer(
-        attention(stated), mlp(stated), rms(stated, "input_layernorm"), rms(stated, "post_attention_layernorm")
+        attention(stated, *more, kinds=kinds),
+        mlp(stated),
+        rms(stated, "input_layernorm"),
+        rms(stated, "post_attention_layernorm"),
     )
+
+
+def with_norms(layer: Layer, q: Norm, k: Norm) -> Layer:
+    """The same layer with norms of queries and keys."""
+    return replace(layer, attention=replace(layer.attention, q_norm=q, k_norm=k))
 
 
 def windowed(layer: Layer, window: int | None) -> Layer:
@@ -75,8 +93,13 @@ def windowed(layer: Layer, window: int | None) -> Layer:
     return replace(layer, attention=replace(layer.attention, window=window))
 
 
-def decoder(stated: Stated, layers: list[Layer]) -> Recipe:
-    """A decoder as Llama's, of these layers; equal ones become one object."""
+def shared(layers: list[Layer]) -> tuple[Layer, ...]:
+    """The same layers; equal ones become one object."""
     kept: dict[Layer, Layer] = {}
-    shared = tuple(kept.setdefault(each, each) for each in layers)
-    return Recipe(stated.hidden_size, stated.vocab_size, shared, rms(stated, "model.norm"))
+    return tuple(kept.setdefault(each, each) for each in layers)
+
+
+def decoder(stated: Stated, layers: list[Layer], final_norm: Norm | None = None) -> Recipe:
+    """A decoder as Llama's, of these layers. final_norm: in place of Llama's."""
+    last = rms(stated, "model.norm") if final_norm is None else final_norm
+    return Recipe(stated.hidden_size, stated.vocab_size, shared(layers), last)

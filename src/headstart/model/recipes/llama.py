@@ -1,16 +1,26 @@
-"""Llama, Mistral and Qwen, and those that differ from them by a field or two."""
+"""Llama, Mistral, Qwen and Seed-OSS: what differs are windows, biases and norms of queries and keys."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from headstart.model.recipes.common import decoder, layer, rms, windowed, windows
+from headstart.model.recipes.common import decoder, layer, rms, windowed, windows, with_norms
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import Stated
 
 
 def llama(stated: Stated) -> Recipe:
-    """Also Mistral and Qwen 2: what they add is a window and biases."""
+    """Also what transformers runs by Llama's class: InternLM 3, IQuest-Coder."""
+    return decoder(stated, [layer(stated)] * stated.num_hidden_layers)
+
+
+def mistral(stated: Stated) -> Recipe:
+    """One window for all layers; `layer_types` are not read by transformers either."""
+    return decoder(stated, [windowed(layer(stated), stated.get("sliding_window"))] * stated.num_hidden_layers)
+
+
+def qwen2(stated: Stated) -> Recipe:
+    """Windows by `layer_types`. Also Ministral."""
     stated.get("use_sliding_window")  # `layer_types` says what comes of it
     plain = layer(stated)
     return decoder(stated, [windowed(plain, window) for window in windows(stated)])
@@ -18,8 +28,19 @@ def llama(stated: Stated) -> Recipe:
 
 def qwen3(stated: Stated) -> Recipe:
     """Each head's queries and keys are normed."""
-    made = llama(stated)
     q, k = rms(stated, "self_attn.q_norm"), rms(stated, "self_attn.k_norm")
-    return decoder(
-        stated, [replace(each, attention=replace(each.attention, q_norm=q, k_norm=k)) for each in made.layers]
-    )
+    return decoder(stated, [with_norms(each, q, k) for each in qwen2(stated).layers])
+
+
+def ministral3(stated: Stated) -> Recipe:
+    """Mistral whose queries grow with their position."""
+    found = stated.rope("llama_4_scaling_beta", "max_position_embeddings")  # the latter is the config's own again
+    beta, origin = found["llama_4_scaling_beta"], found["original_max_position_embeddings"]
+    plain = windowed(layer(stated, "llama_4_scaling_beta", "max_position_embeddings"), stated.get("sliding_window"))
+    plain = replace(plain, attention=replace(plain.attention, query_beta=beta, query_origin=origin))
+    return decoder(stated, [plain] * stated.num_hidden_layers)
+
+
+def seed_oss(stated: Stated) -> Recipe:
+    stated.get("attention_out_bias")
+    return llama(stated)

@@ -8,6 +8,7 @@ modules, below a layer or, where it says so, below the model.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,7 +25,7 @@ class Norm:
     kind: Literal["rms", "layer"] = "rms"
     """"rms" takes no mean off."""
     offset: float = 0.0
-    """What is added to the stored gain."""
+    """What is added to the stored gain: in float32 with `wide_gain`, else in the gain's own dtype."""
     wide_gain: bool = False
     """Whether the gain is applied before the row is rounded to the model's dtype (Gemma) or after it (Llama)."""
 
@@ -41,6 +42,8 @@ class Rope:
     """Whether neighbouring numbers turn together; otherwise each does with the one half of `rotary` further on."""
     table_pairs: bool = False
     """Whether the rotary module gives each angle twice in a row; otherwise all of them twice."""
+    module: str | None = None
+    """The rotary module below the model, where there are several; None for the recipe's."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ class Attention:
     q_norm: Norm | None = None
     k_norm: Norm | None = None
     v_norm: Norm | None = None
-    norm_over: Literal["head", "all"] = "head"
-    """Whether `q_norm` and `k_norm` are of each head or of all heads together."""
+    norm_over: Literal["head", "each", "all"] = "head"
+    """Whether `q_norm` and `k_norm` are of each head, of each head by a gain of its own, or of all heads together."""
     norm_after_rope: bool = False
     value_is_key: bool = False
     """Whether values are the keys as they are before norm and rotation (Gemma 4); then `qkv` has no values."""
@@ -121,17 +124,28 @@ class Layer:
     factor: str | None = None
     """The tensor of one number by which the stream is multiplied after the layer (Gemma 4)."""
 
+    @property
+    def linears(self) -> list[str]:
+        """The names of all its linear layers."""
+        own = [] if self.input is None else [self.input.gate, self.input.out]
+        return [*self.attention.qkv, self.attention.out, *self.mlp.gate_up, self.mlp.down, *own]
+
 
 @dataclass(frozen=True)
 class TokenInputs:
     """Where the layers' own inputs come from (Gemma 4): `table`[token] * `factor` and a projection of the embedding."""
 
+    width: int
+    """Of one layer's input; the table has this many numbers for each layer, side by side."""
     table: str
     factor: float
     projection: str
     projection_factor: float
     norm: Norm
+    """Of each layer's part of the projection."""
     sum_factor: float
+    factor_rounded: bool = False
+    """Whether `factor` is rounded to the dtype of the weights first."""
 
 
 @dataclass(frozen=True)
@@ -176,11 +190,6 @@ class Recipe:
         return found
 
     @property
-    def windows(self) -> list[int | None]:
-        """The different sliding windows, None for full attention."""
-        return sorted({layer.attention.window for layer in self.layers}, key=lambda w: w or 0)
-
-    @property
     def stored(self) -> dict[int, Attention]:
         """The layers that store keys and values."""
         return {i: layer.attention for i, layer in enumerate(self.layers) if layer.attention.keys_of is None}
@@ -195,3 +204,8 @@ class Recipe:
                 if rest in names:
                     return [f"{self.stack}.{owner}.{name}" for name in names]
         return [module]
+
+
+def windows_of(layers: Sequence[Layer]) -> list[int | None]:
+    """The different sliding windows, None for full attention."""
+    return sorted({layer.attention.window for layer in layers}, key=lambda w: w or 0)

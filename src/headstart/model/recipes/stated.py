@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -29,7 +30,7 @@ the rotary module of transformers), how weights were drawn and are stored."""
 
 FIXED_ROPE = frozenset({"default", "linear", "llama3", "longrope", "proportional", "yarn"})
 """Kinds of rotation whose angles depend on the position alone; those of longrope, on the longest text too: see
-`longrope`."""
+`model/longrope.py`."""
 
 ROPE_FIELDS = frozenset({
     "attention_factor", "beta_fast", "beta_slow", "factor", "high_freq_factor", "long_factor", "low_freq_factor",
@@ -70,15 +71,19 @@ class Stated:
         if found is not None and found not in values:
             raise self.refused(name, found)
 
+    def without_effect(self, *names: str) -> None:
+        """Fields in files of this family that its class in transformers does not read."""
+        self._read.update(names)
+
     def refused(self, name: str, found: object) -> UnsupportedModel:
         return UnsupportedModel(
             f"headstart's own decoder does not know {name}={found!r:.60} of a {self.config.model_type} config",
             hint="leave quantize out: the modules of transformers then run the model",
         )
 
-    def rope(self, *more: str, table: str | None = None) -> dict[str, Any]:
+    def rope(self, *more: str, table: str | None = None, kinds: frozenset[str] = FIXED_ROPE) -> dict[str, Any]:
         """What is stated of the rotation. table: of which kind of layer, where there are several. more: fields beside
-        those that every rotary module of transformers reads itself.
+        those that every rotary module of transformers reads itself. kinds: those whose angles are fixed.
 
         Raises:
             UnsupportedModel: angles depend on the length of the text, or a field is not known.
@@ -86,12 +91,23 @@ class Stated:
         found = self.get("rope_parameters") or {}
         found = found.get(table) or {} if table is not None else found
         kind = found.get("rope_type", "default")
-        if kind not in FIXED_ROPE:
+        if kind not in kinds:
             raise self.refused("rope_type", kind)
         for name in sorted(found.keys() - ROPE_FIELDS - set(more)):
             if found[name] not in (None, False):
                 raise self.refused(f"rope_parameters.{name}", found[name])
         return dict(found)
+
+    def by_layer(self, *names: str) -> Sequence[Any]:
+        """The config of each layer, which may differ from that of the model in these fields alone."""
+        self._read |= {"per_layer_config", *names}
+        each: Sequence[Any] = self.config.per_layer_config
+        differing = set(self.config.per_layer_attributes or ()) - set(names)
+        if any(getattr(layer, "skip", None) for layer in each):
+            differing.add("skip")
+        if differing:
+            raise self.refused("per_layer_config", sorted(differing))
+        return each
 
     def check(self) -> None:
         """Raise `UnsupportedModel` for a field that was not read and whose value is not its class's default."""

@@ -19,22 +19,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from headstart.base.errors import HeadstartError
-from headstart.serve.api.body import BoundedBody
-from headstart.serve.api.errors import METHOD, NOT_FOUND, failure_of
-from headstart.serve.api.replies import failure_reply
-from headstart.serve.api.reporting import Reporting
-from headstart.serve.api.routes.generation import generation
-from headstart.serve.api.routes.pages import Pages, pages
-from headstart.serve.api.routes.status import status
-from headstart.serve.api.routes.tokens import tokens
-from headstart.serve.api.running import ClientGone
-from headstart.serve.api.schemas.chat import ChatRequest
-from headstart.serve.api.schemas.completions import CompletionRequest
+from headstart.serve.api.errors import METHOD, NOT_FOUND, failure_of, failure_reply
+from headstart.serve.api.layers import ASGI, OPEN_PATHS, BoundedBody, Gate, Reporting
+from headstart.serve.api.routes import Pages, generation, pages, status, tokens
+from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.schemas.strict import Strict
-from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
-from headstart.serve.api.security import ASGI, OPEN_PATHS, Gate
-from headstart.serve.api.service import Served, Service, Source
-from headstart.serve.api.settings import ServerOptions
+from headstart.serve.api.service import Service, Source
+from headstart.serve.api.stream import ClientGone
+from headstart.serve.bridge import Bridge
+from headstart.serve.options import ServerOptions
 
 _SCHEMAS: tuple[type[Strict], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
 
@@ -57,7 +50,7 @@ class Application:
         options: ServerOptions | None = None,
         *,
         grace_seconds: float = 30.0,
-        on_ready: Callable[[Served], None] | None = None,
+        on_ready: Callable[[Bridge], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
         pages: Pages | None = None,
     ) -> None:
@@ -106,7 +99,7 @@ class Application:
         await self.service.begin(self._source)
         if self.service.failure is None:
             if self._on_ready is not None:
-                self._on_ready(self.service.served)
+                self._on_ready(self.service.ready.bridge)
         elif self._on_failure is not None:
             self._on_failure(self.service.failure)
 

@@ -1,4 +1,4 @@
-"""Errors as HTTP: the status of every `HeadstartError`, and OpenAI's error object for it.
+"""Errors as HTTP: the status of every `HeadstartError`, and OpenAI's error object for it; answers in JSON.
 
 No message holds a path, a prompt or a stack trace: of errors that a client can cause the message is shown, of all
 others a general sentence.
@@ -6,22 +6,17 @@ others a general sentence.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.base.errors import (
-    ContextExceeded,
-    EngineFailed,
-    HeadstartError,
-    InvalidOption,
-    InvalidPrompt,
-    NonFiniteLogits,
-    Overloaded,
-    ServerStopping,
-)
+from starlette.responses import Response
+
+from headstart.base import errors
+from headstart.base.errors import HeadstartError
 
 LONGEST_RETRY = 120
 """Seconds; official clients ignore a longer Retry-After."""
@@ -81,10 +76,22 @@ class Refused(HeadstartError):
         super().__init__(message, hint=hint)
         self.failure = Failure(status, _words(self), kind, code, param, retry_after, closes)
 
+    @classmethod
+    def with_(cls, failure: Failure) -> Refused:
+        """The error that a client sees as this failure."""
+        made = cls(failure.message)
+        made.failure = failure
+        return made
+
 
 def invalid_value(param: str, message: str, hint: str) -> Refused:
     """A field has a value that cannot be; param: the field."""
     return Refused(message, hint=hint, code="invalid_value", param=param)
+
+
+def unsupported(param: str, message: str, hint: str) -> Refused:
+    """A field is of another interface, and would change the answer; param: the field."""
+    return Refused(message, hint=hint, code="unsupported_field", param=param)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -95,20 +102,20 @@ def failure_of(error: BaseException) -> Failure:
     match error:
         case Refused():
             return error.failure
-        case Overloaded():
+        case errors.Overloaded():
             return Failure(429, words, "rate_limit_error", "overloaded", None, error.retry_after)
-        case ServerStopping():
+        case errors.ServerStopping():
             return Failure(503, words, "unavailable_error", "stopping", None, 5.0)
-        case EngineFailed():
+        case errors.EngineFailed():
             return Failure(503, words, "unavailable_error", "engine_failed", None, 1.0)
-        case ContextExceeded():
+        case errors.ContextExceeded():
             return Failure(400, words, "invalid_request_error", "context_length_exceeded", "prompt")
-        case InvalidPrompt():
+        case errors.InvalidPrompt():
             return Failure(400, words, "invalid_request_error", "invalid_prompt", "prompt")
-        case InvalidOption():
+        case errors.InvalidOption():
             named = _FIELD.match(error.message)
             return Failure(400, words, "invalid_request_error", "invalid_value", named[1] if named else None)
-        case NonFiniteLogits():
+        case errors.NonFiniteLogits():
             return Failure(500, words, "server_error", "non_finite_logits")
         case _:
             return _INTERNAL
@@ -130,3 +137,42 @@ NOT_FOUND = Failure(
     "not_found",
 )
 METHOD = Failure(405, "this path does not take this method", "invalid_request_error", "method_not_allowed")
+
+
+_TEXT, _TEXT_OR_NULL = {"type": "string"}, {"type": ["string", "null"]}
+_FIELDS = {"message": _TEXT, "type": _TEXT, "param": _TEXT_OR_NULL, "code": _TEXT_OR_NULL}
+_ERROR = {"type": "object", "required": ["message", "type"], "properties": _FIELDS}
+_BODY = {"type": "object", "required": ["error"], "properties": {"error": _ERROR}}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": words, "content": {"application/json": {"schema": _BODY}}}
+    for status, words in {
+        400: "The request cannot be", 401: "A key is wanted", 403: "Not by this name", 404: "No such model or path",
+        405: "Another method", 408: "The body took too long", 413: "The body is too large", 415: "Not JSON",
+        429: "Too many wait; Retry-After says how long", 500: "The server failed", 503: "Loading, or being stopped",
+    }.items()
+}  # fmt: skip
+
+
+def takes(schema: type[Any], summary: str) -> dict[str, Any]:
+    """The description of a path with a JSON body. The body is read by `read`, not by FastAPI, for its errors."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema.__name__}"}}}
+    return {
+        "summary": summary,
+        "responses": ERRORS,
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
+    }
+
+
+def as_json(data: Any) -> bytes:
+    """Compact JSON in UTF-8, without NaN."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def json_reply(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON as it is."""
+    return Response(as_json(data), status, headers, media_type="application/json")
+
+
+def failure_reply(failure: Failure, **more: Any) -> Response:
+    """An error object. more: what stands before it in the body."""
+    return json_reply({**more, **failure.body}, failure.status, failure.headers)

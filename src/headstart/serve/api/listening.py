@@ -16,8 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from headstart.base.errors import InvalidOption
 from headstart.serve.api.app import Application
 from headstart.serve.api.errors import Refused
-from headstart.serve.api.reporting import Reporting
-from headstart.serve.api.settings import ServerOptions
+from headstart.serve.api.layers import Reporting
+from headstart.serve.options import ServerOptions
 
 _HEADER_SECONDS = 30.0
 """A connection may be silent, or send a head piece by piece, for so long."""
@@ -50,18 +50,11 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 self._unless_crowded,
-                interface="asgi3",
-                http=_Patient,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                h11_max_incomplete_event_size=_LONGEST_HEAD,
+                interface="asgi3", http=_Patient, ws="none", lifespan="on", log_config=None, access_log=False,
+                server_header=False, proxy_headers=False, h11_max_incomplete_event_size=_LONGEST_HEAD,
                 timeout_graceful_shutdown=round(grace_seconds + _AFTER_GRACE),
             )
-        )
+        )  # fmt: skip
 
     async def _unless_crowded(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """The application, where there are not too many connections; uvicorn's own word for that is no error object."""
@@ -97,14 +90,9 @@ class Server(uvicorn.Server):
 
 async def _refuse(_scope: MutableMapping[str, Any], _receive: Any, _send: Any) -> None:
     raise Refused(
-        "too many connections are open",
-        hint="come back in a few seconds",
-        status=503,
-        kind="unavailable_error",
-        code="too_many_connections",
-        retry_after=_CROWDED_SECONDS,
-        closes=True,
-    )
+        "too many connections are open", hint="come back in a few seconds", status=503, kind="unavailable_error",
+        code="too_many_connections", retry_after=_CROWDED_SECONDS, closes=True,
+    )  # fmt: skip
 
 
 class _Patient(H11Protocol):
@@ -149,10 +137,9 @@ def bound_socket(options: ServerOptions) -> socket.socket:
         found.bind(address)
     except OSError as error:
         found.close()
-        raise InvalidOption(
-            f"cannot listen on {options.host} port {options.port}: {error.strerror}",
-            hint="another program may have the port: choose one with --port, or 0 for a free one",
-        ) from error
+        problem = f"cannot listen on {options.host} port {options.port}: {error.strerror}"
+        hint = "another program may have the port: choose one with --port, or 0 for a free one"
+        raise InvalidOption(problem, hint=hint) from error
     return found
 
 

@@ -1,31 +1,39 @@
-"""What all paths share: the bridge once it is there, and what is known of its model."""
+"""What all paths share: the bridge once it is there, and what is known of its model.
+
+A `Lane` is a thread on which requests are read, one after the other, within a time and a length of the queue. What
+reads a request may take long: a body of many megabytes, or the chat template of a model, which is a program that need
+not end. Neither may hold up the event loop, and no request may wait behind it for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from starlette.requests import Request
+
+from headstart.base.errors import Overloaded
 from headstart.model.tokens.spelling import Spelling
-from headstart.serve.api.answering.writer import Head
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
-from headstart.serve.api.lane import Lane
 from headstart.serve.api.reading.work import Model
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.parts import Defaults
+from headstart.serve.api.schemas.requests import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.schemas.strict import read
-from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
-from headstart.serve.api.settings import ServerOptions
 from headstart.serve.bridge import Bridge
 from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
+from headstart.serve.options import ServerOptions
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Common | TokenizeRequest | DetokenizeRequest)
@@ -58,13 +66,16 @@ Source = Served | Callable[[], Served]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class Ready:
     """What is served, and what is known of its model."""
 
-    served: Served
+    bridge: Bridge
+    metrics: Metrics | None
+    request_seconds: float | None
     model: Model
     spelling: Spelling
     names: tuple[str, ...]
+    """The model's names, the one in answers first."""
 
 
 class Service:
@@ -75,7 +86,7 @@ class Service:
         self.started = int(time.time())
         self._began = time.monotonic()
         self.failure: BaseException | None = None
-        self._ready: _Ready | None = None
+        self._ready: Ready | None = None
         self._short, self._long = Lane("reading", _MOST_READ), Lane("reading-long", _MOST_READ_LONG)
 
     # -- beginning and end ----------------------------------------------------------------------------------------
@@ -89,23 +100,21 @@ class Service:
             self.failure = error
             log.error("the model could not be loaded")
             return
-        about = served.bridge.describe()
+        bridge, about = served.bridge, served.bridge.describe()
+        sizes = {"context": int(about["max_length"]), "vocab_size": int(about["vocab_size"])}
         model = Model(
-            served.bridge.tokenizer,
-            served.bridge.encode,
-            context=int(about["max_length"]),
-            vocab_size=int(about["vocab_size"]),
-            defaults=served.defaults,
-            sources=sources_of(str(about["drafter"])),
-            recorded=served.recorded,
-        )
+            bridge.tokenizer, bridge.encode, **sizes, defaults=served.defaults,
+            sources=sources_of(str(about["drafter"])), recorded=served.recorded,
+        )  # fmt: skip
         names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
-        self._ready = _Ready(served, model, Spelling(served.bridge.tokenizer), names)
+        self._ready = Ready(
+            bridge, served.metrics, served.request_seconds, model, Spelling(bridge.tokenizer), names
+        )  # fmt: skip
 
     async def end(self, grace_seconds: float) -> None:
         """Take no more requests, and let the running ones end."""
         if self._ready is not None:
-            await self._ready.served.bridge.stop(grace_seconds)
+            await self._ready.bridge.stop(grace_seconds)
         for lane in (self._short, self._long):
             lane.close()
 
@@ -123,83 +132,57 @@ class Service:
             return LOADING_FAILED
         if self._ready is None:
             return LOADING
-        broken = self._ready.served.bridge.failure
+        broken = self._ready.bridge.failure
         return None if broken is None else failure_of(broken)
 
-    def check_served(self) -> _Ready:
+    @property
+    def ready(self) -> Ready:
         """What is served.
 
         Raises:
             Refused: the model is being loaded, or could not be.
         """
         if self._ready is None:
-            failure = self.trouble or LOADING
-            raise Refused(
-                failure.message, status=failure.status, kind=failure.kind, code=failure.code,
-                retry_after=failure.retry_after,
-            )  # fmt: skip
+            raise Refused.with_(self.trouble or LOADING)
         return self._ready
-
-    @property
-    def served(self) -> Served:
-        return self.check_served().served
-
-    @property
-    def bridge(self) -> Bridge:
-        return self.served.bridge
-
-    @property
-    def model(self) -> Model:
-        return self.check_served().model
-
-    @property
-    def spelling(self) -> Spelling:
-        return self.check_served().spelling
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The model's names, the one in answers first."""
-        return self.check_served().names
 
     def check_model(self, asked: str | None) -> None:
         """Raises:
         Refused: a request names a model that is not served.
         """
-        if asked is not None and asked not in self.names:
+        if asked is not None and asked not in (names := self.ready.names):
             raise Refused(
-                f"the model {json.dumps(asked[:100])} is not served here",
-                hint=f"this server has {', '.join(self.names)}",
-                status=404,
-                code="model_not_found",
-                param="model",
-            )
+                f"the model {json.dumps(asked[:100])} is not served here", hint=f"this server has {', '.join(names)}",
+                status=404, code="model_not_found", param="model",
+            )  # fmt: skip
 
-    def head(self, prefix: str) -> Head:
-        """The head of a new answer."""
-        return Head(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), self.names[0])
+    def head(self, prefix: str) -> Mapping[str, Any]:
+        """What every object of a new answer says of it."""
+        return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.ready.names[0]}
 
     def deadline(self) -> float | None:
         """When a request that comes now ends, as `Job.deadline`."""
-        seconds = self.served.request_seconds
+        seconds = self.ready.request_seconds
         return None if seconds is None else time.monotonic() + seconds
 
-    async def read(self, body: bytes, schema: type[R], work: Callable[[R, Sequence[str], Model], T]) -> T:
+    async def read(self, request: Request, schema: type[R], work: Callable[[R, Sequence[str], Model], T]) -> T:
         """Read a request, off the event loop; large requests wait for large ones only.
 
         work: what only computes, from the request, the names of its fields that do nothing here, and the model.
 
         Raises:
             Overloaded: too many wait to be read.
-            Refused: the body is no such request, or reading took too long.
+            Refused: nothing is served yet, the body is no such request, or reading took too long.
         """
-        model = self.model
+        ready = self.ready
+        body = await request.body()
 
         def translate() -> T:
             asked, ignored = read(schema, body)
             self.check_model(asked.model)
-            return work(asked, ignored, model)
+            return work(asked, ignored, ready.model)
 
-        seconds = min(_READ_SECONDS, self.served.request_seconds or _READ_SECONDS)
+        seconds = min(_READ_SECONDS, ready.request_seconds or _READ_SECONDS)
         return await (self._short if len(body) < _LONG else self._long).do(translate, seconds)
 
 
@@ -233,3 +216,96 @@ def state_of(scope: Any) -> dict[str, Any]:
     """What `Gate` found out about a request."""
     found: dict[str, Any] = scope.get("state", {})
     return found
+
+
+# -- reading, off the event loop -------------------------------------------------------------------------------------
+
+
+class Lane:
+    """One thread.
+
+    Args:
+        name: of the thread.
+        most: pieces of work that may be in hand; more are refused for the time being.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"headstart-{name}")
+        self._most = most
+        self._in_hand = 0
+        self._counting = threading.Lock()
+
+    async def do(self, work: Callable[[], T], seconds: float) -> T:
+        """Its result.
+
+        seconds: that it may take, waiting included; it is broken off then.
+
+        Raises:
+            Overloaded: too much is in hand, or the time went by in waiting.
+            Refused: the work did not end in time.
+        """
+        with self._counting:
+            if self._in_hand >= self._most:
+                raise _busy(self._in_hand)
+            self._in_hand += 1
+        breakable = _Breakable(work)
+        submitted = self._threads.submit(breakable.run)
+        submitted.add_done_callback(self._done)
+        ending = asyncio.wrap_future(submitted)
+        await asyncio.wait({ending}, timeout=seconds)
+        if ending.done():
+            return ending.result()
+        ending.add_done_callback(_forget)
+        if submitted.cancel():
+            raise _busy(self._in_hand)
+        breakable.break_off()
+        words = f"the request could not be read within {seconds:g} seconds"
+        hint = "send less at once; of a short conversation, the model's chat template takes so long"
+        raise Refused(words, hint=hint, code="reading_timeout")
+
+    def close(self) -> None:
+        """Take no more work. What runs is left to end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self, _: Future[T]) -> None:
+        with self._counting:
+            self._in_hand -= 1
+
+
+class BrokenOff(BaseException):
+    """Raised in work that took too long. Not an `Exception`: what catches those must not go on."""
+
+
+class _Breakable(Generic[T]):
+    """Work that another thread can break off, as soon as Python is at its next statement."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+
+    def run(self) -> T:
+        with self._lock:
+            self._thread = threading.get_ident()
+        try:
+            return self._work()
+        finally:
+            with self._lock:
+                self._thread = None
+            for _ in range(2):  # Python looks here for what was raised meanwhile: it must not come out in the next work
+                pass
+
+    def break_off(self) -> None:
+        with self._lock:  # it is still at this work, not at the next
+            if self._thread is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(BrokenOff))
+
+
+def _busy(waiting: int) -> Overloaded:
+    return Overloaded(f"{waiting} requests wait to be read", hint="come back in 1 second", retry_after=1.0)
+
+
+def _forget(ending: asyncio.Future[T]) -> None:
+    """Retrieve the exception of work that was broken off, so that asyncio does not report it as never retrieved."""
+    if not ending.cancelled():
+        ending.exception()

@@ -19,6 +19,7 @@ from headstart.types import Chunk, Sampling, Stats
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
+    from headstart.engine.request import Request
 
 SETTABLE = tuple(
     field.name
@@ -60,7 +61,8 @@ class Conversation:
         return self._engine.reason
 
     def ask(self, text: str) -> Iterator[Piece]:
-        """Answer a message. Closing the iterator ends the answer; what there is of it stays in the conversation.
+        """Answer a message, as the iterator is read. Closing it ends the answer; what there is of it stays in the
+        conversation.
 
         Raises:
             InvalidPrompt: the model has no chat template, or refuses the conversation; the message is not kept then.
@@ -69,6 +71,9 @@ class Conversation:
         asked: list[Message] = [*self.messages, {"role": "user", "content": text}]
         request = self._engine.submit(self._sent(asked), self.sampling)
         self.messages = asked
+        return self._answer(request)
+
+    def _answer(self, request: Request) -> Iterator[Piece]:
         origins = _Origins(self._engine.tokenizer, request.prompt)
         try:
             while request.finish_reason is None or request.chunks:
@@ -157,24 +162,12 @@ def ask_with_room(conversation: Conversation, text: str) -> tuple[Iterator[Piece
     """
     dropped = 0
     while True:
-        pieces = conversation.ask(text)
         try:
-            first = next(pieces, None)
+            return conversation.ask(text), dropped
         except ContextExceeded:
             if not conversation.forget_oldest():
                 raise
             dropped += 1
-            continue
-        return _begun(first, pieces), dropped
-
-
-def _begun(first: Piece | None, rest: Iterator[Piece]) -> Iterator[Piece]:
-    if first is not None:
-        try:
-            yield first
-            yield from rest
-        finally:
-            rest.close()  # type: ignore[attr-defined]
 
 
 class _Origins:
@@ -206,7 +199,5 @@ def check_chat(engine: Engine) -> None:
     from headstart.engine.prompts import has_chat_template
 
     if not has_chat_template(engine.tokenizer):
-        raise InvalidPrompt(
-            f"{engine.target_name} has no chat template",
-            hint="give --target an instruction-tuned model; headstart generate continues a text with any model",
-        )
+        hint = "give --target an instruction-tuned model; headstart generate continues a text with any model"
+        raise InvalidPrompt(f"{engine.target_name} has no chat template", hint=hint)

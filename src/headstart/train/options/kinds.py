@@ -68,10 +68,8 @@ class DraftTraining(DepthTraining):
     def __post_init__(self) -> None:
         DepthTraining.__post_init__(self)
         if (self.parallel or 1) + 1 > self.sequence_length:
-            raise InvalidOption(
-                f"sequence_length={self.sequence_length} is too short for parallel={self.parallel}",
-                hint="each guess in a row needs one more token of a window",
-            )
+            problem = f"sequence_length={self.sequence_length} is too short for parallel={self.parallel}"
+            raise InvalidOption(problem, hint="each guess in a row needs one more token of a window")
         if self.begin_with is not None and self.shape != Shape():
             raise InvalidOption("begin_with and a shape are both given", hint="the draft model keeps its own shape")
 
@@ -140,20 +138,16 @@ class Eagle3Training(DepthTraining):
         DepthTraining.__post_init__(self)
         if self.depths + 2 > self.sequence_length:
             name = "parallel" if self.parallel else "ttt_steps"
-            raise InvalidOption(
-                f"sequence_length={self.sequence_length} is too short for {name}={self.depths}",
-                hint="each further step needs one more token of a window",
-            )
+            problem = f"sequence_length={self.sequence_length} is too short for {name}={self.depths}"
+            raise InvalidOption(problem, hint="each further step needs one more token of a window")
         if self.parallel == 1:
             raise InvalidOption("parallel=1 guesses no token beyond the first", hint="use 2 or more, or leave it out")
         for name, usual in (("learn_mask", False), ("mask_token", None), ("selector_rank", 0)):
             if not self.parallel and getattr(self, name) != usual:
                 raise InvalidOption(f"{name} is given, and the head guesses one token at a time", hint="add parallel=8")
         if self.freeze_first and not self._adds():
-            raise InvalidOption(
-                "freeze_first leaves nothing to train",
-                hint="give begin_with, and parallel to add guesses to that head",
-            )
+            problem = "freeze_first leaves nothing to train"
+            raise InvalidOption(problem, hint="give begin_with, and parallel to add guesses to that head")
         if self.layer_ids is not None and len(set(self.layer_ids)) != 3:
             raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
 

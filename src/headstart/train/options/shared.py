@@ -90,18 +90,15 @@ class Training:
         if isinstance(self.data, (str, Path)):
             object.__setattr__(self, "data", (self.data,))
         if not self.data and (self.generations or not self.self_prompts):
-            raise InvalidOption(
-                "data is empty" + (", and generations continue it" if self.generations else ""),
-                hint="name text files, directories or JSONL files; for a chat model, self_prompts=2000 needs none",
-            )
+            problem = "data is empty" + (", and generations continue it" if self.generations else "")
+            hint = "name text files, directories or JSONL files; for a chat model, self_prompts=2000 needs none"
+            raise InvalidOption(problem, hint=hint)
         object.__setattr__(self, "data", tuple(str(path) for path in self.data))
         object.__setattr__(self, "target", str(self.target))
         object.__setattr__(self, "output", str(self.output))
         if (self.steps is None) == (self.minutes is None):
-            raise InvalidOption(
-                f"steps={self.steps} and minutes={self.minutes}: exactly one must be given",
-                hint="steps=... for a repeatable run, minutes=... for a known end",
-            )
+            problem = f"steps={self.steps} and minutes={self.minutes}: exactly one must be given"
+            raise InvalidOption(problem, hint="steps=... for a repeatable run, minutes=... for a known end")
         check_fields(self)
         if not self.generation_temperatures:
             raise InvalidOption("generation_temperatures is empty", hint="give at least one, 0 is greedy")

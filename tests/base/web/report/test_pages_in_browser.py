@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from support.browser import EITHER, LOOKS, check_page
 from support.charts import EVIL, every_chart
@@ -92,7 +91,7 @@ def figures(rng: np.random.Generator) -> list[Any]:
             low_high={"a": ([0.1, 1.0], [48.2, 1.8]), "b": ([0.5, 0.5], [9.0, 1.2])},
         ),
         charts.bars(CATEGORIES, {"a": [2.0, 1.5, 1.0, 1.1]}, y="s", low_high={"a": ([0.1] * 4, [99.0, 1.8, 9.0, 2.0])}),
-        go.Figure([go.Bar(name="elsewhere", x=["a", "b"], y=[1, 2])], layout={"title": "made elsewhere"}),
+        charts.stacked(["a", "b"], {"draft": [1.0, 2.0], "verify": [2.0, 1.0]}, y="seconds"),
     ]
 
 

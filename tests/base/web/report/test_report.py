@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from support.charts import EVIL, every_chart
 
@@ -225,22 +224,6 @@ def test_every_figure_brings_the_numbers_it_draws() -> None:
     assert scatter.rows == (("t", "t", "1", "2"), ("t", "p", "2", "3"), ("b", "t", "3", "1"))
     assert distributions.rows == (("t", "2", "2.8", "2.98", "3"), ("b", "5", "5", "5", "1"))
     assert stacked.rows == (("plain", "1", "3"), ("t", "2", "4"))
-
-
-def test_a_figure_made_elsewhere_gets_the_house_style_and_a_table_of_its_points() -> None:
-    figure = go.Figure([go.Bar(name="a&lt;b", x=["u", "v"], y=[1, 2]), go.Heatmap(x=[1], y=[2], z=[[3]])])
-    page = Page("title")
-    page.figure(figure, caption="", alt="a figure")
-    table = table_of(figure.to_plotly_json())
-    assert table.columns == ("series", "x", "y", "z")
-    assert table.rows == (
-        ("a<b", "u", "1", "–"),  # noqa: RUF001
-        ("a<b", "v", "2", "–"),  # noqa: RUF001
-        ("heatmap", "1", "2", "3"),
-    )
-    (drawn,) = plot_json(page.html())
-    assert drawn["layout"]["template"]["layout"]["xaxis"]["fixedrange"] is True
-    assert figure.layout.template.layout.plot_bgcolor != "rgba(0,0,0,0)"  # the caller's own is left as it was
 
 
 def test_a_long_table_under_a_figure_is_thinned_and_says_so() -> None:

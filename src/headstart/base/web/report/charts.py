@@ -11,26 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.base.web.report import style as look
 from headstart.base.web.report.bar_charts import bars, stacked
-from headstart.base.web.report.style import (
-    BACK,
-    BELOW,
-    DASHES,
-    INK,
-    PALETTE,
-    Mark,
-    Numbers,
-    add_marks,
-    add_reference,
-    blank,
-    colour,
-    faint,
-    finite,
-    plain,
-    symbol,
-    whole_ticks,
-    wrapped,
-)
+from headstart.base.web.report.style import Mark, Numbers, finite, plain, wrapped
 from headstart.base.web.report.tables import Bounds, check_bounds, ends, rows_of
 
 if TYPE_CHECKING:
@@ -58,7 +41,7 @@ def heatmap(
     if numbers.shape != (len(ys), len(xs)):
         raise ValueError(f"values must be [{len(ys)}, {len(xs)}] (ys, xs), not {list(numbers.shape)}")
     rows = [[vertical, *row] for vertical, row in zip(ys, numbers.tolist(), strict=True)]
-    figure = blank(x, y, [f"{y} \\ {x}", *(f"{across:g}" for across in xs)], rows)
+    figure = look.blank(x, y, [f"{y} \\ {x}", *(f"{across:g}" for across in xs)], rows)
     known = finite(numbers)
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     figure.add_heatmap(
@@ -71,7 +54,7 @@ def heatmap(
         hovertemplate=f"{plain(x)} %{{x}}<br>{plain(y)} %{{y}}<br>{plain(z)} %{{z:.3~g}}<extra></extra>",
         colorbar={
             "orientation": "h",
-            **BELOW,
+            **look.BELOW,
             "thickness": 14,
             "tickvals": _turning_ticks(low, high, middle),
             "tickformat": ".3~g",
@@ -89,13 +72,13 @@ def heatmap(
             showlegend=False,
             hoverinfo="skip",
         )
-    whole_ticks(figure.update_xaxes, xs)
-    whole_ticks(figure.update_yaxes, ys)
+    look.whole_ticks(figure.update_xaxes, xs)
+    look.whole_ticks(figure.update_yaxes, ys)
     title = {"text": f"Colour: {plain(z)}", "font": {"size": 13}, "x": 0, "y": 0.98, "yanchor": "top"}
     figure.update_layout(title=title, margin_t=38)
     figure.update_xaxes(showgrid=False)
     figure.update_yaxes(showgrid=False)
-    add_marks(figure, marks, xs, ys)
+    look.add_marks(figure, marks, xs, ys)
     return figure
 
 
@@ -158,20 +141,20 @@ def lines(
         rows += [[name, *cells] for cells in rows_of(name, xs, ys, lows, highs)]
     if not bands:
         rows = [row[:3] for row in rows]
-    figure = blank(x, y, ["series", x, y, "low", "high"][: 5 if bands else 3], rows)
+    figure = look.blank(x, y, ["series", x, y, "low", "high"][: 5 if bands else 3], rows)
     if reference is not None:
-        add_reference(figure, reference)
+        look.add_reference(figure, reference)
     for index, (name, (xs, ys)) in enumerate(series.items()):
         if name in bands:
             _add_band(figure, xs, bands[name], index)
-        dash = "dash" if name in dashed else "solid" if index < len(PALETTE) else "dot"  # where the colours repeat
-        mode, marker = "lines+markers" if len(xs) <= 24 else "lines", {"symbol": symbol(index), "size": 8}
-        line = {"color": colour(index), "width": 2.5, "dash": dash}
+        dash = "dash" if name in dashed else "solid" if index < len(look.PALETTE) else "dot"  # where the colours repeat
+        mode, marker = "lines+markers" if len(xs) <= 24 else "lines", {"symbol": look.symbol(index), "size": 8}
+        line = {"color": look.colour(index), "width": 2.5, "dash": dash}
         _add(figure, name, xs, ys, mode=mode, line=line, marker=marker, legend=len(series) > 1, hover=_hover(x, y))
     all_x = _joined(xs for xs, _ in series.values())
     all_y = _joined(ys for _, ys in series.values())
-    whole_ticks(figure.update_xaxes, all_x)
-    add_marks(figure, marks, all_x, all_y)
+    look.whole_ticks(figure.update_xaxes, all_x)
+    look.add_marks(figure, marks, all_x, all_y)
     return figure
 
 
@@ -189,17 +172,17 @@ def scatter(
         for name, (xs, ys, labels) in series.items()
         for label, *point in rows_of(name, labels, xs, ys)
     ]
-    figure = blank(x, y, ["series", "name", x, y], rows)
+    figure = look.blank(x, y, ["series", "name", x, y], rows)
     all_x = _joined(xs for xs, _, _ in series.values())
     if diagonal and all_x:
         ends = [min(all_x), max(all_x)]
-        line = {"color": INK, "width": 1.5, "dash": "dash"}
+        line = {"color": look.INK, "width": 1.5, "dash": "dash"}
         figure.add_scatter(x=ends, y=ends, mode="lines", line=line, showlegend=False, hoverinfo="skip")
     if reference is not None:
-        add_reference(figure, reference)
+        look.add_reference(figure, reference)
     for index, (name, (xs, ys, labels)) in enumerate(series.items()):
-        edge = {"color": BACK, "width": 1}  # so that points that overlap stay several
-        marker = {"symbol": symbol(index), "size": 10, "color": colour(index), "line": edge}
+        edge = {"color": look.BACK, "width": 1}  # so that points that overlap stay several
+        marker = {"symbol": look.symbol(index), "size": 10, "color": look.colour(index), "line": edge}
         text, hover = [wrapped(label, 40) for label in labels], f"%{{text}}<br>{_hover(x, y)}"
         _add(figure, name, xs, ys, text=text, mode="markers", marker=marker, legend=len(series) > 1, hover=hover)
     return figure
@@ -213,14 +196,14 @@ def distributions(samples: Mapping[str, Sequence[float]], *, x: str, log: bool =
     known = {name: np.sort(finite(values)) for name, values in samples.items()}
     known = {name: values for name, values in known.items() if values.size}
     rows = [[name, *(float(np.quantile(v, s)) for s in QUANTILES.values()), v.size] for name, v in known.items()]
-    figure = blank(x, "share of the samples", ["series", *QUANTILES, "samples"], rows)
+    figure = look.blank(x, "share of the samples", ["series", *QUANTILES, "samples"], rows)
     for index, (name, values) in enumerate(known.items()):
         shares = np.linspace(0.0, 1.0, min(max(values.size, 2), MOST_POINTS))
-        line = {"color": colour(index), "width": 2.5, "dash": DASHES[index % len(DASHES)]}
+        line = {"color": look.colour(index), "width": 2.5, "dash": look.DASHES[index % len(look.DASHES)]}
         hover = "%{y:.1%} up to %{x:.4~g}<extra>%{fullData.name}</extra>"
         xs = np.quantile(values, shares).tolist()
         _add(figure, name, xs, shares.tolist(), mode="lines", line=line, legend=len(known) > 1, hover=hover)
-        marker = {"symbol": symbol(index), "size": 9, "color": colour(index)}
+        marker = {"symbol": look.symbol(index), "size": 9, "color": look.colour(index)}
         hover, text = "%{text}: %{x:.4~g}<extra>%{fullData.name}</extra>", list(QUANTILES)
         xs, ys = [float(np.quantile(values, share)) for share in QUANTILES.values()], list(QUANTILES.values())
         _add(figure, name, xs, ys, mode="markers", marker=marker, text=text, cliponaxis=False, hover=hover)
@@ -244,9 +227,9 @@ def _add_band(figure: Any, xs: Numbers, band: Bounds, index: int) -> None:
         x=[*across, *across[::-1]],
         y=[*low, *high[::-1]],
         mode="lines",
-        line={"width": 0, "color": colour(index)},
+        line={"width": 0, "color": look.colour(index)},
         fill="toself",
-        fillcolor=faint(colour(index)),
+        fillcolor=look.faint(look.colour(index)),
         showlegend=False,
         hoverinfo="skip",
     )

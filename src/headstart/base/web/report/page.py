@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from headstart.base.extras import extra, require_report
 from headstart.base.files import write_text
 from headstart.base.web.build import for_script
-from headstart.base.web.report.style import house_style, settle_log_axes
+from headstart.base.web.report.style import settle_log_axes
 from headstart.base.web.report.tables import Cell, Table, table_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Page:
 
     def figure(self, figure: Figure, *, caption: str, alt: str) -> None:
         """A plot. caption: shown under it. alt: what it shows, in words, for those who cannot see it."""
-        styled = extra("plotly.graph_objects").Figure(figure).update_layout(template=house_style(), height=None)
+        styled = extra("plotly.graph_objects").Figure(figure).update_layout(height=None)
         table = table_of(styled.to_plotly_json())
         styled.update_layout(meta=None)
         settle_log_axes(styled)

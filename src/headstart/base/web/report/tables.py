@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -67,17 +65,12 @@ def written_as(cell: object, number_format: str = "") -> str:
 
 
 def table_of(figure: Mapping[str, Any]) -> Table:
-    """The numbers of a figure: the table that a chart carries, else one row per point of its traces.
+    """The numbers of a figure: the table that a chart carries.
 
     figure: as `Figure.to_plotly_json()` gives it.
     """
-    meta = figure["layout"].get("meta")
-    if isinstance(meta, Mapping) and TABLE in meta:
-        columns, rows = meta[TABLE]["columns"], meta[TABLE]["rows"]
-    else:
-        columns, rows = ["series", "x", "y", "z"], [row for trace in figure["data"] for row in _points(trace)]
-        if all(row[3] is None for row in rows):
-            columns, rows = columns[:3], [row[:3] for row in rows]
+    meta = figure["layout"]["meta"][TABLE]
+    columns, rows = meta["columns"], meta["rows"]
     if len(rows) <= MOST_ROWS:
         return Table.of(columns, rows)
     chosen = np.linspace(0, len(rows) - 1, MOST_ROWS).round().astype(int)
@@ -110,25 +103,6 @@ def check_bounds(named: Mapping[str, object], series: Mapping[str, object]) -> N
     unknown = [name for name in named if name not in series]
     if unknown:
         raise ValueError(f"bounds for series that are not drawn: {', '.join(unknown)}")
-
-
-def _points(trace: Mapping[str, Any]) -> list[list[Any]]:
-    name = _shown(trace.get("name", trace.get("type", "")))
-    xs, ys, zs = ([_shown(value) for value in _listed(trace.get(axis))] for axis in "xyz")
-    if zs:
-        return [[name, x, y, z] for y, row in zip(ys, zs, strict=False) for x, z in zip(xs, row, strict=False)]
-    if not xs:
-        xs = list(range(len(ys)))
-    return [[name, x, y, None] for x, y in zip(xs, ys, strict=False)]
-
-
-def _listed(values: Any) -> list[Any]:
-    return [] if values is None else list(np.asarray(values, dtype=object).tolist())
-
-
-def _shown(value: Any) -> Any:
-    """A label as plotly shows it: its few tags gone, its entities read."""
-    return html.unescape(re.sub(r"<[^<>]*>", " ", value)) if isinstance(value, str) else value
 
 
 def _kind(cells: Sequence[object]) -> str:

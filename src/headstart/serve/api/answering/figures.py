@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from typing import Any
 
+from headstart.base.as_json import picked
 from headstart.serve.api.schemas.parts import Shown
 from headstart.serve.names import public_name, public_words
 from headstart.types import AheadStats, Chunk, Output, Step
@@ -168,9 +170,8 @@ def _speculative_decoding(counts: Counts, shown: Shown) -> dict[str, Any]:
 def _ours(done: Sequence[Done]) -> dict[str, Any]:
     stats = [each.output.stats for each in done]
     forwards = sum(each.target_forwards for each in stats)
-    tested, kept = (_by_position([getattr(each, name) for each in stats]) for name in (
-        "drafted_per_position", "accepted_per_position",
-    ))  # fmt: skip
+    tested = _by_position([each.drafted_per_position for each in stats])
+    kept = _by_position([each.accepted_per_position for each in stats])
     speculation = stats[0].speculation
     reason = public_words(speculation.reason, speculation.drafter)
     seconds = asdict(sum((each.seconds for each in stats[1:]), stats[0].seconds))
@@ -203,10 +204,7 @@ def _ahead(stats: Sequence[AheadStats]) -> dict[str, Any] | None:
         return None
     found = sum(stats, AheadStats())
     return {
-        "drafts": found.drafts,
-        "hits": found.hits,
-        "misses": found.misses,
-        "waits": found.waits,
+        **picked(found, "drafts", "hits", "misses", "waits"),
         "hit_rate": round(found.hit_rate, 4),
         "seconds_on_hits": round(found.seconds_on_hits, 6),
         "seconds_on_misses": round(found.seconds_on_misses, 6),
@@ -216,7 +214,7 @@ def _ahead(stats: Sequence[AheadStats]) -> dict[str, Any] | None:
 
 
 def _by_position(rows: Sequence[Sequence[int]]) -> list[int]:
-    return [sum(row[i] for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
+    return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
 
 
 def _ratio(number: float, by: float) -> float:

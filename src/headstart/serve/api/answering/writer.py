@@ -7,40 +7,28 @@ The events of a stream: an opening one for each choice; pieces; for each choice 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.figures import Counts, Done, metrics, timings, total, usage, usage_of
-from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
-from headstart.serve.api.answering.trace import Json, Traced
+from headstart.serve.api.answering.pieces import Gathering, Json, Piece, Traced, piece_of, token_by_token
 from headstart.serve.api.reading.work import Work, used
-from headstart.types import Chunk, FinishReason, Output
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What every object of an answer says of it."""
-
-    id: str
-    created: int
-    """Seconds since 1970."""
-    model: str
+from headstart.types import Chunk, Output
 
 
 class Writer(ABC):
     """Writes the answer of one piece of work. Its subclasses differ in the form of choices.
 
+    head: what every object of the answer says of it: id, created, model.
     spelling: what tokens are called in log-probabilities.
     """
 
     whole_object: ClassVar[str]
     event_object: ClassVar[str]
 
-    def __init__(self, work: Work, head: Head, spelling: Spelling) -> None:
-        self.work, self.form, self.spelling = work, work.form, spelling
-        self._head = {"id": head.id, "created": head.created, "model": head.model}
+    def __init__(self, work: Work, head: Mapping[str, Any], spelling: Spelling) -> None:
+        self.work, self.form, self.spelling, self._head = work, work.form, spelling, head
         self._counts = [Counts() for _ in work.jobs]
         self._gathering = [Gathering(work.form.interval) for _ in work.jobs]
         self._written = [0] * len(work.jobs)
@@ -173,7 +161,9 @@ class Writer(ABC):
         return {**self._head, "object": kind, "choices": choices}
 
     def _end(self, done: Done) -> dict[str, Any]:
-        end: dict[str, Any] = {"finish_reason": _finish_reason(done.output.finish_reason)}
+        # OpenAI's words: what a deadline or the server's end cut ended before its own end, as "length" says;
+        # `metrics.headstart.finish_reason` tells which
+        end: dict[str, Any] = {"finish_reason": "stop" if done.output.finish_reason == "stop" else "length"}
         if len(self.work.jobs) > 1 and self.form.shown.metrics != "none":
             end["metrics"] = metrics([done], self.form.shown)
         return end
@@ -188,9 +178,3 @@ class Writer(ABC):
         if self.work.warnings:
             found["warnings"] = list(self.work.warnings)
         return found
-
-
-def _finish_reason(reason: FinishReason) -> str:
-    """OpenAI's word. A text that was cut by a deadline or the server's end ended before its own end, as "length" says;
-    `metrics.headstart.finish_reason` tells which."""
-    return "stop" if reason == "stop" else "length"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headstart.base.errors import InvalidPrompt
 from headstart.engine.prompts import within
 from headstart.serve.api.errors import Refused, invalid_value
-from headstart.serve.api.schemas.chat import MessageField
-from headstart.serve.api.schemas.completions import MOST_PROMPTS
+from headstart.serve.api.schemas.requests import MOST_PROMPTS, ChatRequest, MessageField, TokenizeRequest
 
 Encode = Callable[[str | Sequence[int]], tuple[int, ...]]
 """`Bridge.encode`: token ids of a prompt, checked."""
@@ -28,63 +27,43 @@ _OURS = frozenset(
 def chat_prompt(
     tokenizer: Any,
     messages: Sequence[MessageField],
+    asked: ChatRequest | TokenizeRequest,
     *,
     context: int,
-    begin_answer: bool | None = None,
-    continue_last: bool | None = None,
-    variables: Mapping[str, Any] | None = None,
 ) -> list[int]:
     """The token ids of a conversation.
 
+    asked: says what the template is given.
     context: tokens that there may be, about; of a conversation with far more only the beginning is tokenized.
-    begin_answer: `add_generation_prompt`; continue_last: `continue_final_message`; variables: of the template.
 
     Raises:
         Refused: no template, one that refuses the conversation, or options that contradict each other.
         ContextExceeded: it has far more tokens than the context holds.
     """
     if not getattr(tokenizer, "chat_template", None):
-        raise Refused(
-            "this model has no chat template",
-            hint="send the text to /v1/completions, in the form that the model was trained on",
-            code="no_chat_template",
-            param="messages",
-        )
-    reserved = sorted(_OURS & (variables or {}).keys())
-    if reserved:
-        raise invalid_value(
-            "chat_template_kwargs",
-            f"chat_template_kwargs may not set {reserved[0]}",
-            "it holds variables of the tokenizer's own template, such as enable_thinking",
-        )
-    if continue_last and begin_answer:
-        raise invalid_value(
-            "continue_final_message",
-            "add_generation_prompt and continue_final_message exclude each other",
-            "an answer is either begun or continued",
-        )
-    if continue_last and messages[-1].role != "assistant":
-        raise invalid_value(
-            "continue_final_message",
-            "continue_final_message continues a message of the assistant, and the last one is not",
-            "end the messages with the beginning of the answer",
-        )
-    begin = not continue_last if begin_answer is None else begin_answer
+        hint = "send the text to /v1/completions, in the form that the model was trained on"
+        raise Refused("this model has no chat template", hint=hint, code="no_chat_template", param="messages")
+    variables = asked.chat_template_kwargs or {}
+    if reserved := sorted(_OURS & variables.keys()):
+        hint = "it holds variables of the tokenizer's own template, such as enable_thinking"
+        raise invalid_value("chat_template_kwargs", f"chat_template_kwargs may not set {reserved[0]}", hint)
+    begin, continued = asked.add_generation_prompt, bool(asked.continue_final_message)
+    if continued and begin:
+        words = "add_generation_prompt and continue_final_message exclude each other"
+        raise invalid_value("continue_final_message", words, "an answer is either begun or continued")
+    if continued and messages[-1].role != "assistant":
+        words = "continue_final_message continues a message of the assistant, and the last one is not"
+        raise invalid_value("continue_final_message", words, "end the messages with the beginning of the answer")
+    begin = not continued if begin is None else begin
     try:
         text = tokenizer.apply_chat_template(
             [_message(each) for each in messages],
-            add_generation_prompt=begin,
-            continue_final_message=bool(continue_last),
-            tokenize=False,
-            **(variables or {}),
-        )
+            add_generation_prompt=begin, continue_final_message=continued, tokenize=False, **variables,
+        )  # fmt: skip
     except Exception as error:  # a template is a program: it raises what it likes
-        raise Refused(
-            f"the model's chat template refuses the conversation: {_first_line(error)}",
-            hint="many templates want user and assistant in turn, and some know no system message",
-            code="template_refused",
-            param="messages",
-        ) from error
+        words = f"the model's chat template refuses the conversation: {_first_line(error)}"
+        hint = "many templates want user and assistant in turn, and some know no system message"
+        raise Refused(words, hint=hint, code="template_refused", param="messages") from error
     # the template writes the special tokens itself
     return list(within(lambda part: tokenizer(part, add_special_tokens=False)["input_ids"], text, context))
 

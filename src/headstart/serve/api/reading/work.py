@@ -6,23 +6,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headstart.base.as_json import picked
 from headstart.engine.prompts import encode_after
 from headstart.model.tokens.bounded import CHARACTERS_PER_TOKEN
-from headstart.serve.api.errors import Refused, invalid_value
-from headstart.serve.api.reading.prompts import (
-    Encode,
-    chat_prompt,
-    completion_prompts,
-    prompt_text,
-)
-from headstart.serve.api.schemas.chat import ChatRequest
+from headstart.serve.api.errors import invalid_value, unsupported
+from headstart.serve.api.reading.prompts import Encode, chat_prompt, completion_prompts, prompt_text
 from headstart.serve.api.schemas.common import Common
-from headstart.serve.api.schemas.completions import CompletionRequest
-from headstart.serve.api.schemas.parts import Defaults, Shown
+from headstart.serve.api.schemas.parts import Defaults, Shown, StreamOptions
+from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest
 from headstart.serve.bridge import Job
 from headstart.types import Sampling
 
@@ -87,14 +82,7 @@ class Work:
 
 def chat_work(request: ChatRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
     """Raises: Refused, InvalidPrompt, InvalidOption."""
-    ids = chat_prompt(
-        model.tokenizer,
-        request.messages,
-        context=model.context,
-        begin_answer=request.add_generation_prompt,
-        continue_last=request.continue_final_message,
-        variables=request.chat_template_kwargs,
-    )
+    ids = chat_prompt(model.tokenizer, request.messages, request, context=model.context)
     form = replace(_form(request), logprobs=bool(request.logprobs))
     return _work(request, [model.encode(ids)], form, ignored, model, caller, tag="chat")
 
@@ -102,19 +90,11 @@ def chat_work(request: ChatRequest, ignored: Sequence[str], model: Model, caller
 def completion_work(request: CompletionRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
     """Raises: Refused, InvalidPrompt, InvalidOption."""
     if request.best_of is not None and request.best_of != request.count:
-        raise Refused(
-            "best_of is not served: it would draw texts only to throw them away",
-            hint="leave it out, or ask for n choices",
-            code="unsupported_field",
-            param="best_of",
-        )
+        message = "best_of is not served: it would draw texts only to throw them away"
+        raise unsupported("best_of", message, "leave it out, or ask for n choices")
     if request.echo and request.logprobs is not None:
-        raise Refused(
-            "echo with logprobs would need the log-probabilities of the prompt",
-            hint="leave out one of them",
-            code="unsupported_field",
-            param="echo",
-        )
+        message = "echo with logprobs would need the log-probabilities of the prompt"
+        raise unsupported("echo", message, "leave out one of them")
     given = completion_prompts(request.prompt)
     prompts = [model.encode(prompt) for prompt in given]
     texts = [prompt_text(model.tokenizer, prompt) for prompt in given] if request.echo else []
@@ -145,16 +125,13 @@ def _work(
     jobs: list[Job] = []
     for prompt in prompts:
         sampling = request.sampling(model.defaults, room=model.context - len(prompt), salt=salt)
-        checked_tokens(sampling, model.vocab_size)
-        for choice in range(request.count):
-            own = for_choice(sampling, choice)
-            tagged = request.tag or tag
-            jobs.append(
-                Job(
-                    prompt, own, drafting, tagged, trace=form.shown.trace, user=user, store=request.store,
-                    deadline=caller.deadline,
-                )
-            )  # fmt: skip
+        for param, named in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", sampling.logit_bias)):
+            check_known(param, named, model.vocab_size, f"{param} names token {{}}")
+        shared = Job(
+            prompt, sampling, drafting, request.tag or tag, trace=form.shown.trace, user=user, store=request.store,
+            deadline=caller.deadline,
+        )  # fmt: skip
+        jobs += [replace(shared, sampling=for_choice(sampling, choice)) for choice in range(request.count)]
     without = () if model.recorded else ("user", "safety_identifier", "store")
     idle = [*ignored, *(name for name in without if getattr(request, name) is not None)]
     warnings = tuple(f"{name} is accepted and does nothing here" for name in idle)
@@ -162,33 +139,27 @@ def _work(
 
 
 def _form(request: Common) -> Form:
-    options = request.stream_options
-    smooth = request.speculation is not None and bool(request.speculation.smooth)
+    options = request.stream_options or StreamOptions()
     return Form(
         shown=request.shown,
         stream=bool(request.stream),
         interval=request.stream_interval or 1,
-        smooth=smooth,
-        usage=bool(options and options.include_usage),
-        usage_always=bool(options and options.continuous_usage_stats),
+        smooth=request.speculation is not None and bool(request.speculation.smooth),
+        usage=bool(options.include_usage),
+        usage_always=bool(options.continuous_usage_stats),
         token_ids=bool(request.return_token_ids),
         numbered=bool(request.return_tokens_as_token_ids),
         choices=request.count,
     )
 
 
-def checked_tokens(sampling: Sampling, vocab_size: int) -> Sampling:
-    """The same, if every token that it names exists.
-
-    Raises:
-        Refused: one does not.
+def check_known(param: str, tokens: Iterable[int], vocab_size: int, words: str) -> None:
+    """Raises:
+    Refused: a field names a token that does not exist. words: say so, with a place for the token.
     """
-    for param, named in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", sampling.logit_bias)):
-        outside = next((token for token in named if not 0 <= token < vocab_size), None)
-        if outside is not None:
-            hint = f"this model has the ids 0 to {vocab_size - 1}"
-            raise invalid_value(param, f"{param} names token {outside}", hint)
-    return sampling
+    outside = next((token for token in tokens if not 0 <= token < vocab_size), None)
+    if outside is not None:
+        raise invalid_value(param, words.format(outside), f"this model has the ids 0 to {vocab_size - 1}")
 
 
 def for_choice(sampling: Sampling, choice: int) -> Sampling:
@@ -209,8 +180,7 @@ def seed_of(seed: int, choice: int) -> int:
 
 def used(sampling: Sampling) -> dict[str, Any]:
     """What was used, for the answer: the fields that shape the distribution, and the limits."""
-    names = (
-        "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-        "max_tokens", "min_tokens", "seed",
+    return picked(
+        sampling, "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
+        "frequency_penalty", "max_tokens", "min_tokens", "seed",
     )  # fmt: skip
-    return {name: getattr(sampling, name) for name in names}

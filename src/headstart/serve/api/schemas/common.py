@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -19,6 +20,11 @@ MOST_STOPS = 64
 INT64 = 2**63
 _SEEDS = 2**63
 
+_AS_THEY_ARE = (
+    "temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "min_tokens", "stop_token_ids",
+    "ignore_eos",
+)  # fmt: skip
+"""Fields that `Sampling` has under the same name, with the same meaning."""
 _LATER = "grammars and tools are not served yet; ask for the form in the prompt"
 _OTHER_SAMPLER = "samplers here are temperature, top_k, top_p, min_p and the three penalties"
 
@@ -138,21 +144,18 @@ class Common(Strict):
         Raises:
             Refused, InvalidOption: values that contradict each other, or cannot be.
         """
+        if None not in (both := {self.repetition_penalty, self.repeat_penalty}) and len(both) > 1:
+            problem = "repetition_penalty and repeat_penalty differ"
+            raise invalid_value("repeat_penalty", problem, "they are one thing: give one of them")
+        given = {name: getattr(self, name) for name in _AS_THEY_ARE}
+        given["repetition_penalty"] = next(iter(both - {None}), None)
+        chosen = asdict(defaults) | {name: value for name, value in given.items() if value is not None}
         return Sampling(
+            **chosen | {"top_k": max(0, chosen["top_k"])},
             max_tokens=max(1, room) if (limit := self.limit()) is None else limit,
-            temperature=_given(self.temperature, defaults.temperature),
-            top_k=max(0, _given(self.top_k, defaults.top_k)),
-            top_p=_given(self.top_p, defaults.top_p),
-            min_p=_given(self.min_p, defaults.min_p),
-            repetition_penalty=_given(self._own_repetition_penalty(), defaults.repetition_penalty),
-            presence_penalty=_given(self.presence_penalty, 0.0),
-            frequency_penalty=_given(self.frequency_penalty, 0.0),
             logit_bias=_bias(self.logit_bias or {}),
             seed=None if self.seed is None else self.seed % _SEEDS,
-            min_tokens=_given(self.min_tokens, 0),
             stop=_stops(self.stop),
-            stop_token_ids=self.stop_token_ids or (),
-            ignore_eos=bool(self.ignore_eos),
             logprobs=self.alternatives(),
             cache_salt=salt,
         )
@@ -192,19 +195,6 @@ class Common(Strict):
             sources=None if asked.sources is None else tuple(known[name] for name in asked.sources),
             prediction=tuple(prediction),
         )
-
-    def _own_repetition_penalty(self) -> float | None:
-        both = {self.repetition_penalty, self.repeat_penalty} - {None}
-        if len(both) > 1:
-            raise invalid_value(
-                "repeat_penalty", "repetition_penalty and repeat_penalty differ",
-                "they are one thing: give one of them",
-            )  # fmt: skip
-        return next(iter(both), None)
-
-
-def _given(value: Any, default: Any) -> Any:
-    return default if value is None else value
 
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:

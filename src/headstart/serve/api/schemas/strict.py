@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 
-from headstart.serve.api.errors import Refused
+from headstart.serve.api.errors import Refused, unsupported
 
 M = TypeVar("M", bound="Strict")
 
@@ -62,12 +62,8 @@ class Strict(BaseModel):
         allowed = cls.harmless.get(name)
         if allowed is not None and (not allowed or value in allowed):
             return not allowed
-        raise Refused(
-            f"{cls.place}{name} is not served here",
-            hint=cls.refused.get(name, f"leave it out, or give {' or '.join(map(repr, allowed or ()))}"),
-            code="unsupported_field",
-            param=f"{cls.place}{name}",
-        )
+        param, instead = f"{cls.place}{name}", f"leave it out, or give {' or '.join(map(repr, allowed or ()))}"
+        raise unsupported(param, f"{param} is not served here", cls.refused.get(name, instead))
 
 
 def read(schema: type[M], body: bytes) -> tuple[M, tuple[str, ...]]:
@@ -83,11 +79,8 @@ def read(schema: type[M], body: bytes) -> tuple[M, tuple[str, ...]]:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
     first = max(problems, key=lambda each: len(each["loc"]))  # of a union, the member that fits furthest
     if first["type"] == "json_invalid":
-        raise Refused(
-            f"the body is not JSON: {_lower(first['msg'].removeprefix('Invalid JSON: '))}",
-            hint="send one JSON object, in UTF-8",
-            code="invalid_json",
-        )
+        words = _lower(first["msg"].removeprefix("Invalid JSON: "))
+        raise Refused(f"the body is not JSON: {words}", hint="send one JSON object, in UTF-8", code="invalid_json")
     param = _param(first["loc"])
     raise Refused(
         f"{param or 'the body'}: {_lower(first['msg'])}",
@@ -101,12 +94,9 @@ def _unknown(schema: type[Strict], name: str) -> Refused:
     names = [*schema.names(), *schema.harmless]
     close = difflib.get_close_matches(name, names, n=1)
     name = name if len(name) <= 60 else f"{name[:60]}…"
-    return Refused(
-        f"there is no field {schema.place}{name}",
-        hint=f"did you mean {schema.place}{close[0]}?" if close else f"the fields are {', '.join(schema.names())}",
-        code="unknown_field",
-        param=f"{schema.place}{name}",
-    )
+    problem = f"there is no field {schema.place}{name}"
+    hint = f"did you mean {schema.place}{close[0]}?" if close else f"the fields are {', '.join(schema.names())}"
+    return Refused(problem, hint=hint, code="unknown_field", param=f"{schema.place}{name}")
 
 
 def _param(place: Sequence[int | str]) -> str | None:

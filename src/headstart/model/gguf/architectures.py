@@ -1,0 +1,249 @@
+"""What each architecture of GGUF files is: a config of transformers, and what its files do otherwise than others.
+
+Keys and the names of tensors from gguf-py (gguf/constants.py of ggml-org/llama.cpp); what files do not state from
+src/llama-model.cpp and src/models/ there, and how tensors are changed from its convert_hf_to_gguf.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import (
+    ApertusConfig,
+    ArceeConfig,
+    Cohere2Config,
+    Ernie4_5Config,
+    Exaone4Config,
+    Glm4Config,
+    GraniteConfig,
+    HunYuanDenseV1Config,
+    LlamaConfig,
+    Ministral3Config,
+    MistralConfig,
+    NemotronConfig,
+    Olmo2Config,
+    Olmo3Config,
+    Phi3Config,
+    Qwen2Config,
+    Qwen3Config,
+    SeedOssConfig,
+    SmolLM3Config,
+    Starcoder2Config,
+)
+
+from headstart.model.gguf import gemma
+from headstart.model.gguf.description import Description
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How the files of an architecture are read."""
+
+    config: Callable[[Description], Any]
+    """From what a file states to a config of transformers."""
+    keys: frozenset[str] = frozenset()
+    """The keys below its name that others do not have."""
+    neighbours: bool = False
+    """Whether the rows of queries and keys that turn together lie beside each other, where transformers has them half a
+    head apart."""
+    part: bool = False
+    """Whether a part of each head may turn."""
+    frequencies: bool = False
+    """Whether its files may hold `rope_freqs.weight`, what each frequency of the rotation is divided by."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What it calls tensors that others call otherwise: see `names`."""
+
+
+_PATTERN = "attention.sliding_window_pattern"
+_FULL = "full_attention"
+_LAYERS_OF_EXAONE_32B = 64
+
+
+def _windowless(described: Description) -> dict[str, Any]:
+    """What `Description.rms` gives, of an architecture that has no windows."""
+    if (window := described.window()) is not None:
+        raise described.file.not_run(f"attention.sliding_window is {window}, which does not say in which layers")
+    return described.rms()
+
+
+def llama(described: Description) -> Any:
+    """Also Mistral, whose files are of architecture llama and state a window."""
+    window = described.window()
+    if window is not None:
+        return MistralConfig(**described.rms(), sliding_window=window)
+    return LlamaConfig(
+        **described.rms(),
+        attention_bias=described.has("attn_q.bias"),
+        mlp_bias=described.has("ffn_gate.bias"),
+    )
+
+
+def qwen2(described: Description) -> Any:
+    return Qwen2Config(**_windowless(described), use_sliding_window=False)
+
+
+def qwen3(described: Description) -> Any:
+    bias = described.has("attn_q.bias")
+    return Qwen3Config(**_windowless(described), use_sliding_window=False, attention_bias=bias)
+
+
+def apertus(described: Description) -> Any:
+    """The numbers of its activation stand in the metadata, one for each layer: see `weights`."""
+    return ApertusConfig(**_windowless(described), attention_bias=described.has("attn_q.bias"))
+
+
+def arcee(described: Description) -> Any:
+    return ArceeConfig(
+        **_windowless(described),
+        attention_bias=described.has("attn_q.bias"),
+        mlp_bias=described.has("ffn_up.bias"),
+    )
+
+
+def cohere2(described: Description) -> Any:
+    """Every fourth layer has no window; layers without one have no positions."""
+    return Cohere2Config(
+        **described.centred("layer_norm_eps"),
+        logit_scale=described.stated.number("logit_scale"),
+        sliding_window=described.stated.whole("attention.sliding_window"),
+        layer_types=described.kinds(4),
+    )
+
+
+def ernie(described: Description) -> Any:
+    return Ernie4_5Config(**_windowless(described), use_bias=described.has("attn_q.bias"))
+
+
+def exaone4(described: Description) -> Any:
+    """Only the largest, of 64 layers, has windows, and its older files do not say so."""
+    window = described.window() or (4096 if described.layers == _LAYERS_OF_EXAONE_32B else None)
+    kinds = described.kinds(4) if window else [_FULL] * described.layers
+    return Exaone4Config(**described.rms(), sliding_window=window, layer_types=kinds)
+
+
+def glm4(described: Description) -> Any:
+    return Glm4Config(**_windowless(described), attention_bias=described.has("attn_q.bias"))
+
+
+def granite(described: Description) -> Any:
+    if not described.stated.flag("rope.scaling.finetuned", True):
+        raise described.file.not_run("granite.rope.scaling.finetuned is false: it has no positions")
+    stated = described.stated
+    return GraniteConfig(
+        **_windowless(described),
+        attention_bias=described.has("attn_q.bias"),
+        mlp_bias=described.has("ffn_gate.bias"),
+        attention_multiplier=stated.number("attention.scale", 0.0) or described.dim**-0.5,
+        embedding_multiplier=stated.number("embedding_scale", 0.0) or 1.0,
+        residual_multiplier=stated.number("residual_scale", 0.0) or 1.0,
+        logits_scaling=stated.positive("logit_scale", 1.0),
+    )
+
+
+def hunyuan(described: Description) -> Any:
+    """Its files state the base of the rotation as it comes out of the "alpha" of the original's config."""
+    return HunYuanDenseV1Config(**_windowless(described), attention_bias=described.has("attn_q.bias"))
+
+
+def mistral3(described: Description) -> Any:
+    """Ministral 3. Queries are scaled by their position from the length on that the rotation was trained for."""
+    if described.stated.number("attention.temperature_scale", 0.0) == 0.0:
+        return MistralConfig(**described.rms(), sliding_window=described.window())
+    made = described.rms()
+    rope = made["rope_parameters"]
+    if rope["rope_type"] != "yarn":
+        raise described.file.not_run("mistral3.attention.temperature_scale is stated, and no length to count from")
+    rope["llama_4_scaling_beta"] = described.stated.number("attention.temperature_scale")
+    return Ministral3Config(**made, sliding_window=described.window())
+
+
+def nemotron(described: Description) -> Any:
+    if (window := described.window()) is not None:
+        raise described.file.not_run(f"nemotron.attention.sliding_window is {window}")
+    return NemotronConfig(
+        **described.centred("norm_eps"),
+        attention_bias=described.has("attn_q.bias"),
+        mlp_bias=described.has("ffn_up.bias"),
+    )
+
+
+def olmo2(described: Description) -> Any:
+    """OLMo 3 too, which has windows in three of four layers, whose rotation is not scaled."""
+    common, bias = described.rms(), described.has("attn_q.bias")
+    if (window := described.window()) is None:
+        return Olmo2Config(**common, attention_bias=bias)
+    rope = common.pop("rope_parameters")
+    local = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
+    return Olmo3Config(
+        **common,
+        rope_parameters={"full_attention": rope, "sliding_attention": local},
+        attention_bias=bias,
+        sliding_window=window,
+        layer_types=described.kinds(4),
+    )
+
+
+def phi3(described: Description) -> Any:
+    """llama.cpp runs it without its window; here it has it, as the original."""
+    made, length = described.rms(), described.common["max_position_embeddings"]
+    made["rope_parameters"].setdefault("partial_rotary_factor", 1.0)
+    original = described.stated.whole("rope.scaling.original_context_length", length)
+    return Phi3Config(**made, original_max_position_embeddings=original, sliding_window=described.window())
+
+
+def seed_oss(described: Description) -> Any:
+    return SeedOssConfig(
+        **_windowless(described),
+        attention_bias=described.has("attn_q.bias"),
+        attention_out_bias=described.has("attn_output.bias"),
+        mlp_bias=described.has("ffn_gate.bias"),
+    )
+
+
+def smollm3(described: Description) -> Any:
+    """Every fourth layer has no positions."""
+    return SmolLM3Config(
+        **_windowless(described),
+        attention_bias=described.has("attn_q.bias"),
+        mlp_bias=described.has("ffn_gate.bias"),
+        no_rope_layer_interval=4,
+    )
+
+
+def starcoder2(described: Description) -> Any:
+    """llama.cpp's converter does not write the window of the original, so files have none."""
+    return Starcoder2Config(
+        **described.centred("norm_epsilon"),
+        use_bias=described.has("attn_q.bias"),
+        sliding_window=described.window(),
+    )
+
+
+_SCALES = frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})
+
+ARCHITECTURES = {
+    "apertus": Architecture(apertus, frequencies=True),
+    "arcee": Architecture(arcee, neighbours=True, frequencies=True),
+    "cohere2": Architecture(cohere2, frozenset({"logit_scale", _PATTERN})),
+    "ernie4_5": Architecture(ernie),
+    "exaone4": Architecture(exaone4, frozenset({_PATTERN}), frequencies=True),
+    "gemma": Architecture(gemma.gemma),
+    "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", _PATTERN})),
+    "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", "rope.freq_base_swa", _PATTERN})),
+    "glm4": Architecture(glm4, part=True),
+    "granite": Architecture(granite, _SCALES, neighbours=True),
+    "hunyuan-dense": Architecture(hunyuan),
+    "llama": Architecture(llama, neighbours=True, frequencies=True),
+    "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
+    "nemotron": Architecture(nemotron, part=True),
+    "olmo2": Architecture(olmo2, frozenset({_PATTERN})),
+    "phi3": Architecture(phi3, part=True),
+    "qwen2": Architecture(qwen2, frequencies=True),
+    "qwen3": Architecture(qwen3, frequencies=True),
+    "seed_oss": Architecture(seed_oss, names={"ffn_norm": "post_attention_norm"}),
+    "smollm3": Architecture(smollm3, neighbours=True),
+    "starcoder2": Architecture(starcoder2),
+}
+"""By `general.architecture`. Mistral models are of architecture llama, OLMo 3 of olmo2."""

@@ -1,0 +1,132 @@
+"""What a file's metadata states of its model, as the functions of single architectures read it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headstart.model.gguf.blocks import floats
+from headstart.model.gguf.files import GgufFile
+from headstart.model.gguf.metadata import Metadata
+
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+"""What the frequencies of a rotation are divided by in texts beyond the length that was trained first, and up to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A file, its metadata below the architecture's name, and what every config has under the same name."""
+
+    file: GgufFile
+    stated: Metadata
+    common: dict[str, Any]
+    """Sizes, tokens, dtype; neither norms nor rotation."""
+    rotary: int
+    """Numbers of a head that turn."""
+
+    @property
+    def layers(self) -> int:
+        return int(self.common["num_hidden_layers"])
+
+    @property
+    def dim(self) -> int:
+        """Numbers of a head."""
+        return int(self.common["head_dim"])
+
+    def has(self, tensor: str) -> bool:
+        """Whether the first layer has this tensor."""
+        return f"blk.0.{tensor}" in self.file.tensors
+
+    def rms(self) -> dict[str, Any]:
+        """`common`, the rotation, and the norms' epsilon as most configs call it."""
+        eps = self.stated.positive("attention.layer_norm_rms_epsilon")
+        return {**self.common, "rms_norm_eps": eps, "rope_parameters": self.rope()}
+
+    def centred(self, name: str) -> dict[str, Any]:
+        """The same for norms that take the mean off, whose epsilon the config calls otherwise."""
+        eps = self.stated.positive("attention.layer_norm_epsilon")
+        return {**self.common, name: eps, "rope_parameters": self.rope()}
+
+    def window(self) -> int | None:
+        """The sliding window; None without one."""
+        return self.stated.whole("attention.sliding_window", 0) or None
+
+    def kinds(self, period: int) -> list[str]:
+        """The kind of each layer's attention: every period-th is full. A file may state the period, or each layer."""
+        each = self.stated.get("attention.sliding_window_pattern")
+        if isinstance(each, np.ndarray):
+            if len(each) != self.layers or each.dtype != bool:
+                raise self.file.damaged(f"its sliding_window_pattern has {len(each)} entries for {self.layers} layers")
+            return ["sliding_attention" if slides else "full_attention" for slides in each.tolist()]
+        period = self.stated.whole("attention.sliding_window_pattern", period)
+        return ["sliding_attention" if not period or (i + 1) % period else "full_attention" for i in range(self.layers)]
+
+    def rope(self) -> dict[str, Any]:
+        """The rotation as transformers' configs state it. What `rope_freqs.weight` does to it is no part of a config:
+        see `weights`."""
+        part = {} if self.rotary == self.dim else {"partial_rotary_factor": _part(self.rotary, self.dim)}
+        return {**self._scaling(), "rope_theta": self.stated.positive("rope.freq_base", 10000.0), **part}
+
+    def _scaling(self) -> dict[str, Any]:
+        stated = self.stated
+        kind = stated.text("rope.scaling.type", None)
+        factor = stated.number("rope.scaling.factor", 0.0) or stated.number("rope.scale_linear", 0.0)
+        if LONG_FACTORS in self.file.tensors or SHORT_FACTORS in self.file.tensors:
+            return self._of_length(kind)
+        if kind is None:
+            kind = "linear" if factor else "none"
+        if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
+            return {"rope_type": "default"}
+        if factor <= 0 or kind not in ("linear", "yarn"):
+            raise self.file.not_run(
+                f"rope.scaling.type is {kind!r} with the factor {factor:g}, which is not known here"
+            )
+        if kind == "linear":
+            return {"rope_type": "linear", "factor": factor}
+        if stated.number("rope.scaling.attn_factor", 1.0) != 1.0:
+            raise self.file.not_run(f"rope.scaling.attn_factor is {stated.number('rope.scaling.attn_factor'):g}")
+        more: dict[str, Any] = {}
+        if "rope.scaling.yarn_attn_factor" in stated:
+            more["attention_factor"] = stated.positive("rope.scaling.yarn_attn_factor")
+        elif multiplier := stated.number("rope.scaling.yarn_log_multiplier", 0.0):
+            # llama.cpp divides what it multiplies queries and keys by anyway by the same with this multiplier
+            more |= {"mscale": 1.0, "mscale_all_dim": multiplier}
+        return {
+            "rope_type": "yarn",
+            "factor": factor,
+            "original_max_position_embeddings": stated.whole("rope.scaling.original_context_length"),
+            "beta_fast": stated.number("rope.scaling.yarn_beta_fast", 32.0),
+            "beta_slow": stated.number("rope.scaling.yarn_beta_slow", 1.0),
+            **more,
+        }
+
+    def _of_length(self, kind: str | None) -> dict[str, Any]:
+        """A rotation with factors for short and for long texts. Older files call it yarn, or nothing."""
+        if kind not in (None, "none", "longrope", "yarn"):
+            raise self.file.not_run(f"rope.scaling.type is {kind!r}, and the file has {LONG_FACTORS}")
+        return {
+            "rope_type": "longrope",
+            "long_factor": self._factors(LONG_FACTORS),
+            "short_factor": self._factors(SHORT_FACTORS),
+            "attention_factor": self.stated.positive("rope.scaling.attn_factor", 1.0),
+            "original_max_position_embeddings": self.stated.whole("rope.scaling.original_context_length"),
+        }
+
+    def _factors(self, name: str) -> list[float]:
+        tensor = self.file.tensors.get(name)
+        if tensor is None or tensor.shape != (self.rotary // 2,):
+            found = "missing" if tensor is None else f"{list(tensor.shape)}, and {[self.rotary // 2]} is needed"
+            raise self.file.damaged(f"tensor {name!r} is {found}")
+        values = floats(tensor)[0]
+        if not (np.isfinite(values).all() and (values > 0).all()):
+            raise self.file.damaged(f"{name} holds numbers that are not positive")
+        return [float(value) for value in values]
+
+
+def _part(rotary: int, dim: int) -> float:
+    """The share of a head that turns, such that the whole part of its product with `dim` is `rotary`."""
+    part = rotary / dim
+    return part if int(dim * part) == rotary else math.nextafter(part, 1.0)

@@ -1,0 +1,208 @@
+"""What is believed of a drafter's guesses: how many tokens a draft would bring, now, for this request.
+
+The quality of guesses is a hidden state: one of ten acceptance rates, which can change with every token of the text,
+as a text turns from repetition to something new. A round that accepted j of k guesses is evidence, a^j (1 - a) or a^k,
+for each rate a. Between rounds the belief drifts back to a prior. So one long acceptance after a long drought is
+believed at once, and so are two failures in a row after a long run, while a single failure is forgiven; a decayed mean
+can do only one of the two. As a mixture, the belief also says that a guess is likelier to be right where the guesses
+before it were, as measured acceptance does.
+
+What a draft brings is linear in the belief: `SourcePrior.gains` holds the accepted tokens of every draft at every rate,
+and a product with the belief gives those of every draft at once.
+
+Trees of several sizes: at each node that a round tests, the first child is accepted with the rate a, and each further
+one, where its elder siblings were not, with a share of it that is learnt from the ranks of accepted nodes. So a tree's
+rounds are evidence for the same hidden rate, whatever its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.drafters.growing.ranks import Ranks, outcomes
+from headstart.pacing.constants import (
+    CHANGE,
+    DOUBT_ROUNDS,
+    EVEN_SHARE,
+    MAX_DEPTH,
+    PRIOR_ROUNDS,
+    RATES,
+    RUNNING_SHARE,
+    SETTLED_STEPS,
+)
+from headstart.theory.trees import likeliest_gains
+from headstart.types import Draft
+
+_A = np.array(list(RATES))
+_ACCEPTED = _A[None, :] ** np.arange(MAX_DEPTH + 1)[:, None]  # [depth, rate]: all of so many guesses are accepted
+_FAILED = _ACCEPTED * (1 - _A)  # so many are, and the next is not
+_START = np.array(list(RATES.values())) / sum(RATES.values())
+MEAN_RATE = float(_A.dot(_START))
+"""Chance that a guess of an unknown source is accepted."""
+_GOOD = (_A > MEAN_RATE) / _START[_A > MEAN_RATE].sum()  # [rate]: the share of good rates over what it is at first
+
+
+class SourcePrior:
+    """What the rounds of many requests showed of one source.
+
+    Args:
+        sizes: (nodes, depth) of the drafts it can make, fewest nodes first.
+        trees: whether these are trees, so that breadth has to be learnt as well.
+    """
+
+    def __init__(self, sizes: Sequence[tuple[int, int]], *, trees: bool = False) -> None:
+        self.weights: NDArray[Any] = _START
+        """Belief [rate] to begin a request with, and to drift back to."""
+        self.coverage = 1.0
+        """How likely the source has a draft when it is asked."""
+        self.promise = 1.0
+        """0 to 1: how good this source is known to be, beside one of which nothing is known."""
+        self.rounds = 0
+        self.trees = TreeGains(sizes) if trees else None
+        self._depths = np.minimum([depth for _, depth in sizes], MAX_DEPTH)
+        self._spread: NDArray[Any] = _START
+        self._met = np.zeros(len(RATES))  # the sum of what rounds left believed that the prior has not learnt from
+        self._unlearnt = 0
+        self._seen = [0.0] * MAX_DEPTH
+        self._expected = [0.0] * MAX_DEPTH
+        self._refresh()
+
+    def learn(self, posterior: NDArray[Any]) -> None:
+        """Move the prior towards what a round left believed: fast at first, then with a memory of 50 rounds."""
+        self.rounds += 1
+        self._met += posterior
+        self._unlearnt += 1
+        if self.rounds % PRIOR_ROUNDS == 0 or self.rounds < 2 * PRIOR_ROUNDS:
+            share = 1 - (1 - max(CHANGE, 1 / (self.rounds + PRIOR_ROUNDS))) ** self._unlearnt
+            self._spread = self._spread + share * (self._met / self._unlearnt - self._spread)
+            self._met = np.zeros(len(RATES))
+            self._unlearnt = 0
+            self.weights = (1 - EVEN_SHARE) * self._spread + EVEN_SHARE / len(RATES)
+            self.promise = min(1.0, float(_GOOD.dot(self._spread)))
+            self._refresh()
+
+    def calibrate(self, weights: NDArray[Any], accepted: int, drafted: int) -> None:
+        """Count, depth by depth, how often guesses were accepted and how often the belief [rate] expects it."""
+        tested = min(accepted + 1, drafted)
+        survival = _ACCEPTED[: tested + 1].dot(weights).tolist()
+        for depth in range(tested):
+            chance = survival[depth + 1] / survival[depth]
+            self._expected[depth] = (1 - CHANGE) * self._expected[depth] + chance
+            self._seen[depth] = (1 - CHANGE) * self._seen[depth] + (depth < accepted)
+
+    def _refresh(self) -> None:
+        """`gains` [size, rate]: accepted tokens of every draft at every rate."""
+        if self.trees is not None:
+            self.gains: NDArray[Any] = self.trees.gains * self.trees.lift
+            return
+        bias = (np.array(self._seen) + DOUBT_ROUNDS) / (np.array(self._expected) + DOUBT_ROUNDS)
+        survival = np.cumprod(np.minimum(bias[:, None] * _A, 1.0), axis=0)
+        self.gains = np.cumsum(survival, axis=0)[self._depths - 1]
+
+
+class TreeGains:
+    """What the trees of one source bring at each rate, learnt from the ranks of accepted nodes."""
+
+    def __init__(self, sizes: Sequence[tuple[int, int]]) -> None:
+        self.lift = 1.0
+        """Accepted tokens for each that was expected: trees that follow the draft's own confidence bring more than the
+        best static ones."""
+        self._sizes = tuple(sizes)
+        self._ranks = Ranks()
+        self._due = PRIOR_ROUNDS
+        self._seen = self._expected = 0.0
+        self._tabulate()
+
+    def learn(self, draft: Draft, path: tuple[int, ...], weights: NDArray[Any], nodes: int) -> NDArray[Any]:
+        """A round's evidence, as factors of the rates [rate].
+
+        Args:
+            weights: what was believed [rate].
+            nodes: the budget of the round.
+        """
+        size = max((place for place, (most, _) in enumerate(self._sizes) if most <= nodes), default=0)
+        self._expected = (1 - CHANGE) * self._expected + float(self.gains[size].dot(weights))
+        self._seen = (1 - CHANGE) * self._seen + len(path)
+        self.lift = (self._seen + DOUBT_ROUNDS) / (self._expected + DOUBT_ROUNDS)
+        evidence = np.ones(len(RATES))
+        last = len(self.missed) - 1
+        for rank, children in outcomes(draft, path):
+            evidence *= self.accepted[min(rank, last)] if rank else self.missed[min(children, last)]
+        self._ranks.learn(draft, path)
+        if self._ranks.rounds >= self._due:
+            self._due += self._ranks.rounds
+            self._tabulate()
+        return evidence
+
+    def _tabulate(self) -> None:
+        hazards = self._ranks.hazards
+        shares = np.minimum.accumulate([1.0, *(hazard / hazards[0] for hazard in hazards[1:])])
+        hazard = shares[:, None] * _A  # [rank, rate]
+        self.missed = np.concatenate((np.ones((1, len(_A))), np.cumprod(1 - hazard, axis=0)))
+        self.accepted = np.concatenate((np.zeros((1, len(_A))), self.missed[:-1] * hazard))
+        nodes, depths = (max(column) for column in zip(*self._sizes, strict=True))
+        gains = likeliest_gains(self.accepted[1:].T, nodes, depths)
+        self.gains = np.stack([gains[:, depth - 1, count - 1] for count, depth in self._sizes])
+
+
+class Belief:
+    """Of one source, for one request."""
+
+    __slots__ = ("_elapsed", "_weights", "coverage", "prior")
+
+    def __init__(self, prior: SourcePrior) -> None:
+        self.prior = prior
+        self.coverage = prior.coverage
+        self._weights = prior.weights
+        self._elapsed = 0  # tokens of text that the weights have not drifted for
+
+    @property
+    def weights(self) -> NDArray[Any]:
+        """The chance of each rate, as of now."""
+        if self._elapsed:
+            share = 1 - (1 - CHANGE) ** self._elapsed
+            self._weights = self._weights + share * (self.prior.weights - self._weights)
+            self._elapsed = 0
+        return self._weights
+
+    @property
+    def chance(self) -> float:
+        """How likely a guess that follows nothing but true text is accepted; of siblings, the first."""
+        return float(_A.dot(self.weights))
+
+    def gains(self) -> NDArray[Any]:
+        """Accepted tokens that are expected of a draft of each size."""
+        gains: NDArray[Any] = self.prior.gains.dot(self.weights)
+        return gains
+
+    def learn(self, accepted: int, drafted: int) -> None:
+        """A round tested a chain of `drafted` guesses, and the first `accepted` held."""
+        drafted = min(drafted, MAX_DEPTH)
+        accepted = min(accepted, drafted)
+        weights = self.weights
+        if self.prior.rounds % SETTLED_STEPS == 0:
+            self.prior.calibrate(weights, accepted, drafted)
+        self._weigh(weights * (_ACCEPTED if accepted == drafted else _FAILED)[accepted])
+
+    def learn_tree(self, draft: Draft, path: tuple[int, ...], nodes: int) -> None:
+        """A round tested a tree, for which `nodes` nodes were asked, and accepted `path`."""
+        assert self.prior.trees is not None, "only sources of trees are told of trees"
+        weights = self.weights
+        self._weigh(weights * self.prior.trees.learn(draft, path, weights, nodes))
+
+    def _weigh(self, weights: NDArray[Any]) -> None:
+        self._weights = weights / np.add.reduce(weights)
+        self.prior.learn(self._weights)
+
+    def answered(self, drafted: bool) -> None:
+        """Asked, the source had a draft, or none."""
+        self.coverage += RUNNING_SHARE * (drafted - self.coverage)
+        self.prior.coverage += RUNNING_SHARE * (drafted - self.prior.coverage)
+
+    def drift(self, tokens: int) -> None:
+        """The text went on by so many tokens."""
+        self._elapsed += tokens

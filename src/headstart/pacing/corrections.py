@@ -1,0 +1,186 @@
+"""How a measured cost is corrected by what steps take: a single cost, a forward by its rows, and drafting beside it.
+
+An error is the logarithm of measured over expected seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.pacing.constants import DOUBT, DRIFT, MAX_LOG, RUNNING_SHARE
+from headstart.theory.costs import DraftCost, rising
+
+
+def clipped(value: float) -> float:
+    """A logarithm, as far as it is believed."""
+    return max(-MAX_LOG, min(MAX_LOG, value))
+
+
+def running_share(seen: int) -> float:
+    """How far the next of so many values moves a running mean that began with one value of a profile."""
+    return max(RUNNING_SHARE, 1 / (2 + seen))
+
+
+class Scatter:
+    """How far the errors of one cost scatter: little on an idle machine, and a hundred times as much where forwards
+    wait for other work. From one to the next, so that a cost that is wrong does not count as one that scatters."""
+
+    __slots__ = ("variance",)
+
+    def __init__(self) -> None:
+        self.variance = DOUBT
+
+    def observe(self, difference: float) -> None:
+        self.variance += RUNNING_SHARE * (difference * difference / 2 - self.variance)
+
+
+class Correction:
+    """The logarithm of a true cost over that of a profile, as far as steps have shown it.
+
+    One error moves it by its own variance over that and the scatter of errors (a Kalman filter). So a profile that is
+    wrong is mended by a few steps of an idle machine, and waiting for other work, which scatters, moves nothing far.
+
+    Args:
+        scatter: of errors, also those of like costs.
+    """
+
+    __slots__ = ("_last", "_scatter", "value", "variance")
+
+    def __init__(self, scatter: Scatter) -> None:
+        self.value = 0.0
+        self.variance = DOUBT
+        self._scatter = scatter
+        self._last = 0.0
+
+    def observe(self, error: float, weight: float = 1.0) -> float:
+        """An error, of which `weight` is this cost's. Returns the change."""
+        before, seen = self.value, self.value + error
+        self._scatter.observe(seen - self._last)
+        self._last = seen
+        share = weight * self.variance / (self.variance + self._scatter.variance)
+        self.variance += DRIFT - share * self.variance
+        self.value = clipped(before + share * error)
+        return self.value - before
+
+    @property
+    def known(self) -> bool:
+        """Whether steps have shown more than the profile could: two or three on an idle machine, dozens where they
+        scatter."""
+        return self.variance < DOUBT / 2
+
+
+class ForwardTable:
+    """Seconds of a forward by its number of rows, without the level that all costs share: a few measured numbers,
+    corrected where steps show another shape.
+
+    Args:
+        rows: (number, seconds) as measured, smaller numbers first.
+    """
+
+    def __init__(self, rows: Sequence[tuple[int, float]]) -> None:
+        self._numbers = [n for n, _ in rows]
+        self._last = self._numbers[-1]
+        self._measured = rising([seconds for _, seconds in rows])
+        scatter = Scatter()
+        self.shape = [Correction(scatter) for _ in self._numbers]
+        """By measured number, its correction."""
+        self._recent = [0.0] * len(self._numbers)  # their share of the steps from which the level was learnt
+        self.tabulate()
+
+    def seconds(self, rows: float) -> float:
+        """Rows may be an expectation."""
+        below = min(int(rows), self._last)
+        found: float = self._list[below] + (rows - below) * self._rises[below]
+        return found
+
+    def seconds_of(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The same for many numbers of rows at once."""
+        below = np.minimum(rows.astype(int), self._last)
+        found: NDArray[Any] = self._table[below] + (rows - below) * self._rise_table[below]
+        return found
+
+    def prices(self, rows: int, most: int) -> tuple[float, float]:
+        """The least and the most seconds that one row adds to forwards of `rows` to `most` rows."""
+        rises = self._rises[min(rows, self._last) : max(rows, most - 1) + 1]
+        return min(rises), max(rises)
+
+    def observe(self, rows: int, error: float | None, *, learn: bool) -> None:
+        """A forward of so many rows was seen; its error moves the shape there where `learn` says so, and tells how far
+        errors scatter. None for one that says nothing, because a drafter worked beside it."""
+        self._recent = [(1 - RUNNING_SHARE) * share for share in self._recent]
+        below = max(0, bisect_right(self._numbers, rows) - 1)
+        beyond = self._between(below, rows)
+        for place, share in ((below, 1 - beyond), (below + 1, beyond)):
+            if share:
+                if error is not None:
+                    self._correct(place, error, share * learn)
+                self._recent[place] += RUNNING_SHARE * share
+
+    def _correct(self, place: int, error: float, share: float) -> None:
+        """Move a measured number's cost, and half as far those beside it of which less is known.
+
+        An error tells this number from the others as far as the level comes from others: where all steps are alike,
+        nothing is learnt about the shape, and noise must not be taken for it.
+        """
+        mine = self.shape[place]
+        change = mine.observe(error, share * (1 - self._recent[place]))
+        for beside in (place - 1, place + 1):
+            if 0 <= beside < len(self._numbers) and self.shape[beside].variance > mine.variance:
+                self.shape[beside].value += change / 2
+
+    def _between(self, below: int, rows: int) -> float:
+        """How far `rows` lies from the measured number `below` to the next, 0 to 1."""
+        if below + 1 >= len(self._numbers):
+            return 0.0
+        low, high = self._numbers[below], self._numbers[below + 1]
+        return (rows - low) / (high - low)
+
+    def tabulate(self) -> None:
+        """Take up what was observed: straight lines between the measured numbers, and the last slope beyond."""
+        known = rising([s * math.exp(shape.value) for s, shape in zip(self._measured, self.shape, strict=True)])
+        slope = (known[-1] - known[-2]) / (self._numbers[-1] - self._numbers[-2]) if len(known) > 1 else 0.0
+        self._table = np.interp(np.arange(self._last + 1), self._numbers, known)
+        self._list = self._table.tolist()
+        self._rise_table = np.append(np.diff(self._table), slope)
+        self._rises = self._rise_table.tolist()
+
+
+class Beside:
+    """What drafting beside the target's forward saves and costs, learnt from the steps of one source.
+
+    A source that always drafts in turn has neither. cost: of a profile.
+    """
+
+    def __init__(self, cost: DraftCost) -> None:
+        self.hidden = cost.hidden
+        """The share of its drafting that is not waited for, where it drafts ahead."""
+        self.log_slowing = math.log1p(cost.slowing)
+        """The logarithm of how many times as long a forward takes while the source drafts beside it."""
+        self._drafts = self._forwards = 0
+        self._recent = 0.0  # share of the steps from which the level of all costs was learnt
+
+    @property
+    def slowing(self) -> float:
+        """How much longer a forward takes then, as a share."""
+        return math.expm1(self.log_slowing)
+
+    def observe_draft(self, waited: float) -> None:
+        """A draft that could have been made ahead was waited for, this share of its seconds in turn."""
+        self.hidden += running_share(self._drafts) * (1 - min(1.0, max(0.0, waited)) - self.hidden)
+        self._drafts += 1
+
+    def observe_forward(self, beside: bool, error: float) -> None:
+        """A forward's error. Where all forwards have a drafter beside them, the level of all costs has taken that up,
+        and nothing is learnt about this source."""
+        self._recent *= 1 - RUNNING_SHARE
+        if beside:
+            change = running_share(self._forwards) * (1 - self._recent) * error
+            self.log_slowing = max(0.0, clipped(self.log_slowing + change))
+            self._forwards += 1
+            self._recent += RUNNING_SHARE

@@ -1,0 +1,222 @@
+"""Files of each architecture, written as llama.cpp's converter writes them, against the models that they were made of.
+
+The names of tensors come from the table of the package `gguf` that the converter uses. Weights are random, no gain is
+1 and no bias 0, windows are shorter than the text, and rotations are scaled from a length below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from support.families import FAMILIES, TOKENS, VOCAB, random_model
+from support.gguf_files import Q, architecture_of, quantised, write
+from torch import Tensor
+
+from headstart.base.errors import DamagedModel, UnsupportedModel
+from headstart.model import native
+from headstart.model.gguf import checkpoint
+from headstart.model.gguf.architectures import ARCHITECTURES
+from headstart.model.gguf.files import open_gguf
+from headstart.model.gguf.names import Names
+from headstart.model.gguf.packed import types
+from headstart.model.loading import adopt
+from headstart.model.longrope import fix_rotation
+from headstart.model.packed import Segment
+from headstart.model.recipes import recipe_of
+from headstart.model.runner import ModelRunner
+
+LENGTH = 64
+IDS = torch.randint(3, VOCAB, (1, TOKENS), generator=torch.Generator().manual_seed(0))
+
+
+def family(name: str, **changes: Any) -> Callable[[], Any]:
+    """A config of the families' tests, with what files cannot say set to what they imply."""
+
+    def made() -> Any:
+        given = {key: value for key, value in FAMILIES[name]().to_dict().items() if key not in _NOT_GIVEN}
+        return type(FAMILIES[name]())(**{**given, "hidden_size": 64, "intermediate_size": 96, **changes})
+
+    return made
+
+
+_NOT_GIVEN = ("model_type", "architectures", "transformers_version", "layer_types", "no_rope_layers")
+_KINDS = ["sliding_attention"] * 3 + ["full_attention"]
+_ROPES = {
+    "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16},
+    "plain": {"rope_type": "default", "rope_theta": 5e3},
+}
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "apertus": family("apertus"),
+    "arcee": family("arcee"),
+    "cohere2": family("cohere2", layer_types=_KINDS, tie_word_embeddings=True),
+    "ernie4_5": family("ernie4_5"),
+    "exaone4": family("exaone4", layer_types=_KINDS),
+    "exaone4, no windows": family("exaone4, no windows", layer_types=["full_attention"] * 4),
+    "gemma": family("gemma", attention_bias=False),
+    "gemma2": family("gemma2", query_pre_attn_scalar=16, tie_word_embeddings=True),
+    "gemma3": family(
+        "gemma3_text", query_pre_attn_scalar=16, num_hidden_layers=6, layer_types=["sliding_attention"] * 5 + _KINDS[3:]
+    ),
+    "glm4": family("glm4"),
+    "granite": family("granite"),
+    "hunyuan": family("hunyuan_v1_dense", pad_token_id=None),
+    "llama": family("llama"),
+    "ministral3": family("ministral3", sliding_window=None),
+    "ministral3, mscale": family(
+        "ministral3", sliding_window=None,
+        rope_parameters={**_ROPES["yarn"], "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.7},
+    ),
+    "mistral": family("mistral"),
+    "nemotron": family("nemotron"),
+    "olmo2": family("olmo2"),
+    "olmo3": family("olmo3", layer_types=_KINDS),
+    "phi3": family("phi3"),
+    "phi3, plain": family("phi3, plain", hidden_act="silu"),
+    "qwen2": family("qwen2", use_sliding_window=False, sliding_window=None),
+    "qwen3": family("qwen3"),
+    "seed_oss": family("seed_oss"),
+    "smollm3": family("smollm3", use_sliding_window=False, sliding_window=None),
+    "starcoder2": family("starcoder2", sliding_window=None),
+}  # fmt: skip
+
+
+def made(name: str) -> Any:
+    model = random_model(MODELS[name]())
+    fix_rotation(model, LENGTH)
+    return model
+
+
+def off(found: Tensor, right: Tensor) -> float:
+    """The largest error, relative to the spread."""
+    return float((found - right).abs().max() / (right.max() - right.min()))
+
+
+def logits(model: Any) -> Tensor:
+    with torch.inference_mode():
+        found: Tensor = model(IDS).logits[0]
+    return found
+
+
+def run(path: Path, *, packed: bool = True) -> tuple[Tensor, ModelRunner]:
+    load = checkpoint.load_packed if packed else checkpoint.load_model
+    model = adopt(load(str(path), checkpoint.load_config(str(path)), torch.float32))
+    blocks = tuple(types(open_gguf(path))) if packed else ()
+    runner = ModelRunner(model, max_length=LENGTH, blocks=blocks)
+    cache = runner.new_cache(1)
+    segment = Segment(cache.acquire(), tuple(IDS[0].tolist()), judged=TOKENS)
+    return runner.forward([segment], cache).logits.clone(), runner
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_floats_are_those_of_the_original(name: str, tmp_path: Path) -> None:
+    """The file's numbers are the model's, and so is what its config makes of them."""
+    model = made(name)
+    path = write(tmp_path / "m.gguf", model)
+    found = checkpoint.load_model(str(path), checkpoint.load_config(str(path)), torch.float32)
+    fix_rotation(found, LENGTH)
+    assert type(found) is type(model)
+    for parameter, values in model.named_parameters():
+        torch.testing.assert_close(found.get_parameter(parameter), values, rtol=0, atol=3e-7, msg=parameter)
+    assert off(logits(found), logits(model)) < 3e-6
+    assert off(run(path, packed=False)[0], logits(model)) < 1e-5
+
+
+@pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
+@pytest.mark.parametrize("kind", [Q.Q8_0, Q.Q4_0])
+@pytest.mark.parametrize("name", MODELS)
+def test_codes_are_those_of_the_original(name: str, kind: Q, tmp_path: Path) -> None:
+    """transformers' modules give the same on codes as on floats of the same numbers; the row kernels round each row to
+    8 bits, and give the same bits at any width."""
+    model = made(name)
+    path = write(tmp_path / "m.gguf", model, kind=kind)
+    twin = quantised(model, kind)
+    fix_rotation(twin, LENGTH)
+    on_modules = checkpoint.load_packed(str(path), checkpoint.load_config(str(path)), torch.float32)
+    fix_rotation(on_modules, LENGTH)
+    assert off(logits(on_modules), logits(twin)) < 1e-5
+    found, runner = run(path)
+    assert (runner.decoder, runner.blocks) == ("fused", (kind.name,))
+    assert 0 < off(found, logits(twin)) < 0.05
+    cache = runner.new_cache(1)
+    slot, ids = cache.acquire(), tuple(IDS[0].tolist())
+    for first in range(TOKENS):
+        row = runner.forward([Segment(slot, ids[first : first + 1], judged=1)], cache).logits
+        assert torch.equal(row[0], found[first])
+        cache.lengths[slot] = first + 1
+
+
+def test_every_architecture_is_tested() -> None:
+    assert {architecture_of(config()) for config in MODELS.values()} == set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_are_those_of_the_converter(name: str) -> None:
+    """Each matrix is called as one that the package lists for the architecture."""
+    config = MODELS[name]()
+    architecture = {called: each for each, called in gguf.MODEL_ARCH_NAMES.items()}[architecture_of(config)]
+    listed = {gguf.TENSOR_NAMES[each].replace("{bid}", "0") for each in gguf.MODEL_TENSORS[architecture]} | {"output"}
+    names = Names(recipe_of(config), ARCHITECTURES[architecture_of(config)])
+    assert {stored.removesuffix(".weight") for _, stored in names.matrices() if "blk.0." in stored} <= listed
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "error", "message"),
+    [
+        ("granite", {"rope.scaling.finetuned": False}, UnsupportedModel, "it has no positions"),
+        ("granite", {"logit_scale": 0.0}, DamagedModel, "granite.logit_scale' is 0.0, not a number above 0"),
+        ("seed_oss", {"attention.sliding_window": 8}, UnsupportedModel, "attention.sliding_window is 8"),
+        ("nemotron", {"attention.sliding_window": 8}, UnsupportedModel, "attention.sliding_window is 8"),
+        ("nemotron", {"rope.dimension_count": 3}, UnsupportedModel, "nemotron.rope.dimension_count is 3"),
+        ("seed_oss", {"rope.dimension_count": 8}, UnsupportedModel, "seed_oss.rope.dimension_count is 8"),
+        ("smollm3", {"logit_scale": 2.0}, UnsupportedModel, "smollm3.logit_scale is 2.0, which is not known"),
+        ("ministral3", {"rope.scaling.type": "none"}, UnsupportedModel, "no length to count from"),
+        ("exaone4", {"attention.sliding_window_pattern": [True, False]}, DamagedModel, "has 2 entries for 4 layers"),
+        ("cohere2", {"logit_scale": "a"}, DamagedModel, "logit_scale' is 'a', not a number"),
+        ("glm4", {"nextn_predict_layers": 1}, UnsupportedModel, "glm4.nextn_predict_layers is 1"),
+        ("phi3", {"rope.scaling.type": "linear"}, UnsupportedModel, "rope.scaling.type is 'linear', and the file has"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(
+    name: str, said: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        checkpoint.load_config(str(write(tmp_path / "m.gguf", made(name), metadata=said)))
+
+
+def test_damaged_factors_of_a_rotation_are_refused(tmp_path: Path) -> None:
+    model = made("phi3")
+    for factors, message in (
+        (np.ones(5, np.float32), r"'rope_factors_long.weight' is \[5\], and \[6\] is needed"),
+        (np.zeros(6, np.float32), "rope_factors_long.weight holds numbers that are not positive"),
+    ):
+        path = write(tmp_path / "m.gguf", model, tensors={"rope_factors_long.weight": factors})
+        with pytest.raises(DamagedModel, match=message):
+            checkpoint.load_config(str(path))
+    with pytest.raises(DamagedModel, match=r"'rope_factors_short.weight' is missing"):
+        checkpoint.load_config(str(write(tmp_path / "s.gguf", model, leave_out=("rope_factors_short.weight",))))
+
+
+def test_damaged_numbers_of_an_activation_are_refused(tmp_path: Path) -> None:
+    model = made("apertus")
+    for damaged, message in (({"xielu.beta": None}, "does not say 'xielu.beta'"),
+        ({"xielu.eps": [0.1]}, "xielu.eps' is an array of 1 entries, not 4 numbers"),
+        ({"xielu.alpha_p": [1.0, 2.0, math.nan, 1.0]}, "not 4 numbers"),
+        ({"xielu.alpha_p": "x"}, "not a number"),
+    ):  # fmt: skip
+        with pytest.raises(DamagedModel, match=message):
+            checkpoint.load_config(str(write(tmp_path / "m.gguf", model, plain=damaged)))
+
+
+def test_factors_of_frequencies_are_refused_where_no_file_has_them(tmp_path: Path) -> None:
+    factors = {"rope_freqs.weight": np.ones(8, np.float32)}
+    for name in ("cohere2", "ernie4_5", "glm4", "granite", "hunyuan", "olmo2", "seed_oss"):
+        with pytest.raises(UnsupportedModel, match=r"'rope_freqs.weight' \(and 0 more\), which"):
+            checkpoint.load_config(str(write(tmp_path / f"{name}.gguf", made(name), tensors=factors)))

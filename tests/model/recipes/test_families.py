@@ -1,0 +1,462 @@
+"""Each family of models by its recipe: logits of transformers' own modules, the same bits in any company, the text of
+transformers' `generate`; and each field of the recipe is needed for it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.families import FAMILIES, PUBLISHED, TOKENS, VOCAB, config_of, random_model
+from torch import Tensor
+
+import headstart as hs
+from headstart.base.errors import UnsupportedModel
+from headstart.model import int4, native
+from headstart.model.decoders.fused import FusedDecoder
+from headstart.model.decoders.lean import LeanDecoder, TensorNorm
+from headstart.model.decoders.linears import can_quantize
+from headstart.model.decoders.parts import embedding_factor, factor, gain_of, part, shapes
+from headstart.model.loading import adopt
+from headstart.model.longrope import fix_rotation
+from headstart.model.packed import Packed, Segment
+from headstart.model.recipes import BUILDERS, Recipe, recipe_of
+from headstart.model.recipes.recipe import Layer, Norm, Rope
+from headstart.model.runner import DECODERS, ModelRunner
+from headstart.model.threads import use_threads
+from headstart.types import Draft
+
+MOST = {torch.float32: 1e-5, torch.bfloat16: 0.04}
+"""The largest error of a logit that is rounding, relative to the spread of the logits."""
+CLEAR = 2e-4
+"""An error in float32 that no rounding makes."""
+LENGTH = 128
+
+UNDRIVEN = ("falcon", "nemotron", "stablelm")
+"""Families whose modules do not hand their attention over: they run by their recipe or not at all."""
+
+needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
+every_family = pytest.mark.parametrize("name", FAMILIES)
+
+
+def tokens(count: int, seed: int = 0) -> tuple[int, ...]:
+    return tuple(torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist())
+
+
+TEXT = tokens(TOKENS)
+
+
+@cache
+def _model(name: str, dtype: torch.dtype) -> Any:
+    return random_model(config_of(name), dtype)
+
+
+def model_of(name: str, dtype: torch.dtype = torch.float32) -> Any:
+    """A model of one's own: decoders take the weights out of it."""
+    return copy.deepcopy(_model(name, dtype))
+
+
+@cache
+def theirs(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The logits [TOKENS, V] of transformers' modules, with their own attention."""
+    return _model(name, dtype)(torch.tensor([TEXT]), use_cache=False).logits[0].float()
+
+
+def runner_of(name: str, dtype: torch.dtype, **options: Any) -> ModelRunner:
+    return ModelRunner(adopt(model_of(name, dtype)), max_length=LENGTH, **options)
+
+
+def logits_of(runner: ModelRunner) -> Tensor:
+    cache = runner.new_cache(1)
+    return runner.forward([Segment(cache.acquire(), TEXT, judged=TOKENS)], cache).logits.float()
+
+
+def error(mine: Tensor, want: Tensor) -> float:
+    """The largest one, relative to the spread of the logits."""
+    return float((mine - want).abs().max() / (want.max() - want.min()))
+
+
+def recipe_for(name: str) -> Recipe:
+    return recipe_of(config_of(name))
+
+
+# -- what a model computes --------------------------------------------------------------------------------------------
+
+
+def test_every_builder_is_tested() -> None:
+    assert {config_of(name).model_type for name in FAMILIES} == set(BUILDERS)
+
+
+@needs_kernels
+@every_family
+def test_the_row_kernels_take_it(name: str) -> None:
+    assert runner_of(name, torch.bfloat16).decoder == "fused"
+
+
+@pytest.mark.parametrize("dtype", MOST, ids=str)
+@pytest.mark.parametrize("decoder", [kind.name for kind in DECODERS])
+@every_family
+def test_logits_are_those_of_transformers(name: str, decoder: Any, dtype: torch.dtype) -> None:
+    """Beyond the window, and beyond the length that a scaled rotation comes from."""
+    if decoder == "fused" and not native.available():
+        pytest.skip("no row kernels on this machine")
+    if decoder == "modules" and name.startswith(UNDRIVEN):
+        with pytest.raises(UnsupportedModel, match="through"):
+            runner_of(name, dtype, decoder=decoder)
+        return
+    runner = runner_of(name, dtype, decoder=decoder)
+    assert error(logits_of(runner), theirs(name, dtype)) < MOST[dtype]
+
+
+@pytest.mark.parametrize("decoder", ["fused", "lean"])
+@every_family
+def test_its_first_layers_are_those_of_transformers(name: str, decoder: Any) -> None:
+    """The states between layers, and the logits of a model that ends after 2 of its layers."""
+    if decoder == "fused" and not native.available():
+        pytest.skip("no row kernels on this machine")
+    if recipe_for(name).inputs is not None:
+        pytest.skip("transformers' own table of the layers' inputs cannot be cut")
+    short = model_of(name)
+    stack = part(short, recipe_for(name).stack)
+    del stack[2:]
+    short.config.num_hidden_layers = 2
+    want = short(torch.tensor([TEXT]), use_cache=False, output_hidden_states=True)
+    runner = runner_of(name, torch.float32, decoder=decoder)
+    cache = runner.new_cache(1)
+    segments = [Segment(cache.acquire(), TEXT, judged=TOKENS)]
+    out = runner.forward(segments, cache, taps=(0, 1, 2), layers=2)
+    assert error(out.logits, want.logits[0]) < MOST[torch.float32]
+    for layer, states in out.hidden.items():
+        assert error(states, want.hidden_states[layer][0]) < MOST[torch.float32], layer
+
+
+@needs_kernels
+@pytest.mark.parametrize("quantize", ["int8", "int4"])
+@every_family
+def test_rounded_weights_stay_near(name: str, quantize: str) -> None:
+    if not can_quantize(torch.device("cpu")) or not int4.can_run(torch.device("cpu")):
+        pytest.skip("this processor has no products of whole numbers")
+    runner = runner_of(name, torch.float32, quantize=quantize)
+    assert (runner.decoder, runner.quantize) == ("fused", quantize)
+    changed = float((logits_of(runner) - theirs(name)).norm() / theirs(name).norm())
+    assert 1e-4 < changed < (0.15 if quantize == "int8" else 0.6), changed
+
+
+# -- the same bits in any company -------------------------------------------------------------------------------------
+
+
+def one_by_one(runner: ModelRunner, prompt: tuple[int, ...], text: tuple[int, ...]) -> Tensor:
+    """The logits after each token of `text`, each alone in its forward; the prompt is read at once."""
+    cache, rows = runner.new_cache(1), []
+    slot = cache.acquire()
+    for piece in (prompt, *((token,) for token in text)):
+        rows.append(runner.forward([Segment(slot, piece)], cache).logits[0])
+        cache.keep(slot, len(piece))
+    return torch.stack(rows[1:])
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", MOST, ids=str)
+@every_family
+def test_a_row_has_the_same_bits_in_any_company(name: str, dtype: torch.dtype) -> None:
+    """In a chain, in a tree, after a prompt in pieces, in a batch, with 1 and 2 threads."""
+    runner = runner_of(name, dtype)
+    prompt, text = TEXT[:20], TEXT[20:28]
+    alone = one_by_one(runner, prompt, text)
+    slots = runner.new_cache(4)
+
+    def read(*pieces: int) -> int:
+        slot, begin = slots.acquire(), 0
+        for piece in pieces:
+            runner.forward([Segment(slot, prompt[begin : begin + piece])], slots)
+            slots.keep(slot, piece)
+            begin += piece
+        return slot
+
+    whole, pieces = read(20), read(1, 3, 16)
+    chain = Draft.chain(text[1:])
+    # the true path, each of its nodes behind one that is wrong; a child of a wrong one at the end
+    nodes = [node for token in text[1:] for node in ((token + 1) % VOCAB, token)]
+    parents = [-1, -1, *(parent for depth in range(len(text) - 2) for parent in (2 * depth + 1,) * 2)]
+    tree = Draft((*nodes, 5), (*parents, 0))
+    path = [0, *range(2, 2 * len(text), 2)]
+    segments = [
+        Segment(whole, text[:1], chain, judged=8),
+        Segment(slots.acquire(), tokens(33, 9), judged=0),
+        Segment(pieces, text[:1], tree, judged=16),
+    ]
+    for count in (1, 2):
+        use_threads(count)
+        try:
+            for slot in (whole, pieces):
+                got = runner.forward([Segment(slot, text[:1], chain, judged=8)], slots).logits
+                assert torch.equal(got, alone), "a chain"
+            got = runner.forward(segments[2:], slots).logits[path]
+            assert torch.equal(got, alone), "a tree"
+            got = runner.forward(segments, slots).logits
+            assert torch.equal(got[:8], alone), "a batch"
+            assert torch.equal(got[8:][path], alone), "a batch"
+            assert torch.equal(one_by_one(runner, prompt, text), alone), f"{count} threads"
+        finally:
+            use_threads(None)
+
+
+# -- the text ---------------------------------------------------------------------------------------------------------
+
+
+@every_family
+def test_greedy_text_is_that_of_generate(name: str, tmp_path: Path, load: Callable[..., hs.Engine]) -> None:
+    """With a drafter, by requests side by side."""
+    model = model_of(name)
+    model.save_pretrained(tmp_path)
+    fix_rotation(model, LENGTH)
+    prompts = [list(tokens(length, length)) for length in (3, 21, 14)]
+    want = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False)
+        want.append(tuple(out[0, len(prompt) :].tolist()))
+    engine = load(str(tmp_path), "ngram")
+    outs = engine.generate(prompts, hs.Sampling(max_tokens=24, temperature=0))
+    assert [out.tokens for out in outs] == want
+    assert any(out.stats.drafted for out in outs)
+
+
+# -- each field is needed ---------------------------------------------------------------------------------------------
+
+PLAIN: dict[str, Any] = {"eps": 100.0, "activation": "silu", "gated": True}
+"""Values of fields that have no default, which a recipe could have been given by mistake."""
+STRUCTURE = {"heads", "kv_heads", "dim", "width", "vocabulary", "layers", "ignored"}
+"""Fields that say how large the weights are: a decoder refuses others at load."""
+ROUNDING = {"wide_gain", "embedding_factor_rounded", "factor_rounded"}
+"""Fields that change nothing in float32, with tests of their own below."""
+Flip = tuple[str, Any]
+
+
+def _turns_by_it(rope: Rope | None) -> bool:
+    """Whether a layer turns by the rotary module that the recipe names."""
+    return rope is not None and rope.module is None
+
+
+def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
+    """The same node of a recipe with one field at a time set back to what is plain: what field, and the node."""
+    for field in fields(node):
+        value, name = getattr(node, field.name), field.name
+        if name in STRUCTURE | ROUNDING:
+            continue
+        plain = [] if field.default is MISSING else [field.default]
+        if name in PLAIN:
+            plain = [PLAIN[name]]
+        elif name == "scaling":
+            plain = [node.dim**-0.5]
+        elif name == "rope":
+            plain = [Rope(node.dim) if value is None else replace(value, rotary=node.dim), None]
+        elif name == "name":
+            plain = [None]
+        elif (
+            isinstance(node, Recipe)
+            and name == "rotary"
+            and not any(_turns_by_it(x.attention.rope) for x in node.layers)
+        ):
+            plain = []
+        elif name == "table":
+            plain = [None, *sorted(tables)]
+        elif is_dataclass(value) and field.default is MISSING:
+            plain = [Norm(None, value.eps)] if isinstance(value, Norm) else []
+        for other in plain:
+            if other != value:
+                yield f"{name}={other}", replace(node, **{name: other})
+        if is_dataclass(value):
+            for path, changed in flips(value, tables):
+                yield f"{name}.{path}", replace(node, **{name: changed})
+
+
+def flipped(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
+    """Every recipe that differs from this in one field, which is plain there."""
+    tables = frozenset(x.attention.rope.table for x in recipe.layers if x.attention.rope and x.attention.rope.table)
+    yield from flips(recipe, tables)
+    for number, (_, kind) in enumerate(recipe.kinds):
+        for path, changed in flips(kind, tables):
+            layers = tuple(changed if layer == kind else layer for layer in recipe.layers)
+            yield f"layers {number}: {path}", replace(recipe, layers=layers)
+
+
+def logits_by(recipe: Recipe, model: Any) -> Tensor:
+    """What a recipe makes of a model in float32, which is used up, by the lean forward: it raises where the kernels would
+    read what is not there."""
+    adopt(model)
+    fix_rotation(model, LENGTH)
+    decoder = LeanDecoder(model, recipe, shapes(recipe), LENGTH)
+    cache = decoder.new_cache(1, LENGTH)
+    with torch.inference_mode():
+        return decoder.run(
+            Packed([Segment(cache.acquire(), TEXT, judged=TOKENS)], cache, model.dtype, model.device)
+        ).logits
+
+
+@every_family
+def test_each_field_of_its_recipe_is_needed(name: str) -> None:
+    """Set back to what is plain, the logits are others, or the weights do not fit."""
+    recipe = recipe_for(name)
+    assert error(logits_by(recipe, model_of(name)), theirs(name)) < MOST[torch.float32]
+    unseen = []
+    for path, changed in flipped(recipe):
+        try:
+            off = error(logits_by(changed, model_of(name)), theirs(name))
+        except (AttributeError, AssertionError, IndexError, KeyError, RuntimeError, TypeError, UnsupportedModel):
+            continue
+        if not off > CLEAR:
+            unseen.append(f"{path}: {off:.1e}")
+    assert not unseen
+
+
+@every_family
+def test_norms_round_as_those_of_transformers(name: str) -> None:
+    """In bfloat16, bit for bit; with the gain on the other side of the rounding they would not. PyTorch sums the
+    squares of a LayerNorm in another order, which turns the last bit of a few numbers."""
+    recipe, model = recipe_for(name), model_of(name, torch.bfloat16)
+    owners = [(model, recipe.final_norm), (model, recipe.embedding_norm)]
+    for owner, layer in zip(part(model, recipe.stack), recipe.layers, strict=True):
+        attention = layer.attention
+        norms = (layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out)
+        owners += [(owner, norm) for norm in (*norms, attention.q_norm, attention.k_norm)]
+    for owner, norm in owners:
+        if norm is None or norm.name is None:
+            continue
+        gain = gain_of(owner, norm)
+        assert gain is not None
+        x = torch.randn(200, *gain.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+        module = part(owner, norm.name)
+        by_head = isinstance(module, torch.nn.ModuleList)
+        want = torch.stack([each(x[:, i]) for i, each in enumerate(module)], 1) if by_head else module(x)
+
+        def turned(by: Norm, owner: Any = owner, x: Tensor = x, want: Tensor = want) -> float:
+            """The part of the numbers that are others."""
+            return float((TensorNorm(owner, by, torch.bfloat16)(x) != want).float().mean())
+
+        other = replace(norm, wide_gain=not norm.wide_gain)
+        if norm.kind == "rms":
+            assert turned(norm) == 0.0 < turned(other), norm
+        else:
+            assert turned(norm) < 0.005, norm
+            assert norm.offset == 0.0 or turned(other) > 0.05, norm
+
+
+@every_family
+def test_embeddings_are_scaled_as_by_transformers(name: str) -> None:
+    """In bfloat16, bit for bit: the factor itself is rounded first, or is not."""
+    recipe, model = recipe_for(name), model_of(name, torch.bfloat16)
+    if recipe.embedding_factor == 1.0 or recipe.embedding_norm is not None:
+        pytest.skip("embeddings have no factor")
+    states = model(torch.tensor([TEXT]), use_cache=False, output_hidden_states=True).hidden_states[0][0]
+    plain = torch.nn.functional.embedding(torch.tensor(TEXT), part(model, recipe.embedding).weight)
+    assert torch.equal(plain * embedding_factor(recipe, torch.bfloat16), states)
+    if recipe.embedding_factor_rounded:
+        other = replace(recipe, embedding_factor_rounded=False)
+        assert not torch.equal(plain * embedding_factor(other, torch.bfloat16), states)
+
+
+@every_family
+def test_inputs_of_layers_are_scaled_as_by_transformers(name: str) -> None:
+    """In bfloat16, bit for bit: the factor of their table is rounded first."""
+    inputs, model = recipe_for(name).inputs, model_of(name, torch.bfloat16)
+    if inputs is None:
+        pytest.skip("layers have no inputs of their own")
+    table, ids = part(model, inputs.table), torch.tensor(TEXT)
+    plain = torch.nn.functional.embedding(ids, table.weight)
+    scaled = [plain * factor(inputs.factor, torch.bfloat16, rounded=rounded) for rounded in (True, False)]
+    assert inputs.factor_rounded
+    assert [torch.equal(each, table(ids)) for each in scaled] == [True, False]
+
+
+# -- what a config says and no builder reads --------------------------------------------------------------------------
+
+STATED: dict[str, Any] = {
+    "attention_multiplier": 0.3, "attn_logit_softcapping": 1.5, "clip_qkv": 0.3, "embedding_multiplier": 3.0,
+    "final_logit_softcapping": 1.5, "layer_types": ["full_attention", "sliding_attention"] * 2, "logit_scale": 0.3,
+    "logits_scaling": 3.0, "mlp_bias": True, "no_rope_layers": [0, 1, 0, 1], "norm_type": "layer",
+    "num_kv_shared_layers": 2, "num_local_experts": 8, "partial_rotary_factor": 0.5, "query_pre_attn_scalar": 7,
+    "residual_multiplier": 0.3, "sliding_window": 5, "use_cla": True, "use_qk_norm": False, "use_sliding_window": True,
+}  # fmt: skip
+"""Fields of some family, which another one has not or has with another value."""
+
+
+@every_family
+def test_what_a_config_states_has_the_effect_it_has_in_transformers(name: str) -> None:
+    """Whatever a config.json says: it is refused, or the logits are those of transformers."""
+    wrong = []
+    for field, value in STATED.items():
+        config = config_of(name)
+        try:
+            config = type(config).from_dict({**config.to_dict(), field: value})
+            model = random_model(config)
+            want = model(torch.tensor([TEXT]), use_cache=False).logits[0]
+        except Exception:  # transformers does not run it either
+            continue
+        try:
+            recipe = recipe_of(config)
+        except UnsupportedModel as refused:
+            if field not in str(refused):
+                wrong.append(f"{field} is not named: {refused}")
+            continue
+        try:
+            off = error(logits_by(recipe, model), want)
+        except UnsupportedModel:  # at load: transformers does not read it
+            continue
+        if not off < MOST[torch.float32]:
+            wrong.append(f"{field}: {off:.1e}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_fields_of_published_files_change_nothing(name: str) -> None:
+    config = config_of(name)
+    config = type(config).from_dict({**config.to_dict(), **PUBLISHED[name]})
+    assert recipe_of(config) == recipe_for(name)
+
+
+@every_family
+def test_an_invented_field_is_refused(name: str) -> None:
+    config = config_of(name)
+    config.invented_field = 3
+    with pytest.raises(UnsupportedModel, match="invented_field=3"):
+        recipe_of(config)
+
+
+@every_family
+def test_an_invented_kind_of_rotation_is_refused(name: str) -> None:
+    if not any(layer.attention.rope for layer in recipe_for(name).layers):
+        pytest.skip("nothing turns")
+    config = config_of(name)
+    stated = config.rope_parameters
+    for each in stated.values() if "rope_theta" not in stated else [stated]:
+        each["invented"] = 3.0
+    with pytest.raises(UnsupportedModel, match=r"rope_parameters\.invented=3"):
+        recipe_of(config)
+
+
+# -- weights that are not as the config says --------------------------------------------------------------------------
+
+LIES: dict[str, Callable[[Layer], Layer]] = {
+    "more keys": lambda layer: replace(layer, attention=replace(layer.attention, kv_heads=4)),
+    "no values": lambda layer: replace(layer, attention=replace(layer.attention, value_is_key=True)),
+    "another width": lambda layer: replace(layer, mlp=replace(layer.mlp, width=96)),
+    "no gate": lambda layer: replace(layer, mlp=replace(layer.mlp, gated=False)),
+    "half of a head turns": lambda layer: replace(layer, attention=replace(layer.attention, rope=Rope(8))),
+}
+
+
+@needs_kernels
+@pytest.mark.parametrize("decoder", [FusedDecoder, LeanDecoder])
+@pytest.mark.parametrize("lie", LIES)
+def test_weights_that_do_not_fit_their_recipe_are_refused(lie: str, decoder: Any) -> None:
+    """Kernels would read what is not there."""
+    recipe, model = recipe_for("llama"), adopt(model_of("llama"))
+    recipe = replace(recipe, layers=tuple(LIES[lie](layer) for layer in recipe.layers))
+    with pytest.raises(UnsupportedModel, match="by the config"):
+        decoder(model, recipe, *((LENGTH, native.FLOAT32) if decoder is FusedDecoder else ({}, LENGTH)))

@@ -1,0 +1,277 @@
+"""One tiny config for each model type that has a recipe: random weights, every optional feature on.
+
+Widths are multiples of 16, as the row kernels want them. Windows are shorter than `TOKENS`, and rotations are scaled
+from an original length below it. `eps` is large, so that a recipe with another one computes something else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers as tf
+from transformers import AutoModelForCausalLM
+
+VOCAB = 97
+TOKENS = 40
+"""The length of the texts that logits are compared on."""
+EPS = 0.1
+WINDOW = 8
+ORIGIN = 16
+"""The length that a scaled rotation was trained for."""
+
+_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": ORIGIN}
+_LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": ORIGIN,
+}  # fmt: skip
+_LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
+_ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 30.0, "factor": 1.0}
+_LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
+    "original_max_position_embeddings": ORIGIN,
+}  # fmt: skip
+_DEFAULT = {"rope_type": "default", "rope_theta": 1e4}
+_ALTERNATING = ["sliding_attention", "full_attention"] * 2
+
+
+def _sizes(**more: Any) -> dict[str, Any]:
+    """Sizes as most configs call them. The width is 48, whose root is no whole number."""
+    sizes = {
+        "vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
+        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "rms_norm_eps": EPS, "tie_word_embeddings": False,
+    } | more  # fmt: skip
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+def _gemma4(**more: Any) -> dict[str, Any]:
+    """A quarter of the full layers' heads turns."""
+    return _sizes(
+        global_head_dim=32, sliding_window=WINDOW, vocab_size_per_layer_input=VOCAB, final_logit_softcapping=5.0,
+        rms_norm_eps=4 * EPS,
+    ) | more  # fmt: skip
+
+
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "apertus": lambda: tf.ApertusConfig(**_sizes(rope_parameters=_LLAMA3, attention_bias=True)),
+    "arcee": lambda: tf.ArceeConfig(**_sizes(rope_parameters=_YARN, attention_bias=True, mlp_bias=True)),
+    "ernie4_5": lambda: tf.Ernie4_5Config(**_sizes(use_bias=True, rope_parameters=_LINEAR)),
+    "exaone4": lambda: tf.Exaone4Config(
+        **_sizes(sliding_window=WINDOW, layer_types=_ALTERNATING, rope_parameters=_LLAMA3)
+    ),
+    "exaone4, no windows": lambda: tf.Exaone4Config(
+        sliding_window=None, **_sizes(layer_types=["full_attention"] * 4, rope_parameters=_LLAMA3)
+    ),
+    "gemma": lambda: tf.GemmaConfig(**_sizes(attention_bias=True, tie_word_embeddings=True)),
+    "granite": lambda: tf.GraniteConfig(
+        **_sizes(
+            rope_parameters=_YARN,
+            attention_bias=True,
+            mlp_bias=True,
+            embedding_multiplier=3.1,
+            logits_scaling=0.6,
+            residual_multiplier=0.43,
+            attention_multiplier=0.17,
+        )
+    ),
+    "helium": lambda: tf.HeliumConfig(
+        **_sizes(hidden_size=64, rope_parameters=_YARN, attention_bias=True, mlp_bias=True)
+    ),
+    "hunyuan_v1_dense": lambda: tf.HunYuanDenseV1Config(**_sizes(attention_bias=True, rope_parameters=_ALPHA)),
+    "internlm3": lambda: tf.AutoConfig.for_model(
+        "internlm3", **_sizes(rope_parameters=_YARN, attention_bias=True, mlp_bias=True)
+    ),
+    "iquestcoder": lambda: tf.AutoConfig.for_model("iquestcoder", **_sizes(rope_parameters=_LINEAR)),
+    "ministral": lambda: tf.MinistralConfig(
+        **_sizes(sliding_window=WINDOW, layer_types=_ALTERNATING, rope_parameters=_YARN)
+    ),
+    "ministral3": lambda: tf.Ministral3Config(
+        **_sizes(sliding_window=WINDOW, rope_parameters=_YARN | {"llama_4_scaling_beta": 0.7})
+    ),
+    "phi3": lambda: tf.Phi3Config(
+        **_sizes(
+            hidden_size=64, sliding_window=WINDOW, original_max_position_embeddings=ORIGIN, rope_parameters=_LONGROPE
+        )
+    ),
+    "phi3, plain": lambda: tf.Phi3Config(**_sizes(head_dim=None, hidden_size=64, hidden_act="gelu")),
+    "seed_oss": lambda: tf.SeedOssConfig(**_sizes(attention_out_bias=True, mlp_bias=True, rope_parameters=_LINEAR)),
+    "smollm3": lambda: tf.SmolLM3Config(
+        **_sizes(
+            rope_parameters=_YARN,
+            no_rope_layers=[1, 0, 1, 0],
+            use_sliding_window=True,
+            sliding_window=WINDOW,
+            attention_bias=True,
+            mlp_bias=True,
+        )
+    ),
+    "llama": lambda: tf.LlamaConfig(**_sizes(rope_parameters=_LLAMA3, attention_bias=True, mlp_bias=True)),
+    "mistral": lambda: tf.MistralConfig(**_sizes(sliding_window=WINDOW)),
+    "qwen2": lambda: tf.Qwen2Config(
+        **_sizes(use_sliding_window=True, sliding_window=WINDOW, layer_types=_ALTERNATING, rope_parameters=_YARN)
+    ),
+    "qwen3": lambda: tf.Qwen3Config(**_sizes(rope_parameters=_YARN, attention_bias=True)),
+    "gemma2": lambda: tf.Gemma2Config(
+        **_sizes(
+            sliding_window=WINDOW, query_pre_attn_scalar=24, attn_logit_softcapping=2.0, final_logit_softcapping=5.0
+        )
+    ),
+    "gemma3_text": lambda: tf.Gemma3TextConfig(
+        **_sizes(
+            sliding_window=WINDOW,
+            query_pre_attn_scalar=24,
+            layer_types=_ALTERNATING,
+            rope_parameters={"sliding_attention": _DEFAULT, "full_attention": _LINEAR},
+        )
+    ),
+    "gemma4_text": lambda: tf.Gemma4TextConfig(
+        **_gemma4(
+            num_hidden_layers=8,
+            layer_types=[*_ALTERNATING, *_ALTERNATING],
+            hidden_size_per_layer_input=32,
+            num_kv_shared_layers=4,
+            use_double_wide_mlp=True,
+        )
+    ),
+    "gemma4_text, keys as values": lambda: tf.Gemma4TextConfig(
+        **_gemma4(
+            layer_types=_ALTERNATING,
+            hidden_size_per_layer_input=0,
+            attention_k_eq_v=True,
+            num_global_key_value_heads=1,
+            attention_bias=True,
+        )
+    ),
+}
+"""By a name that starts with the `model_type`. Each config has at least two layers of each kind."""
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "apertus": {"hidden_dropout": 0.0, "mlp_bias": False, "post_norm": False, "qk_norm": True},
+    "exaone4": {"reorder_and_qk_norm": True, "sliding_window_pattern": "LLLG"},
+    "gemma": {"hidden_activation": "gelu_pytorch_tanh"},
+    "hunyuan_v1_dense": {
+        "add_classification_head": False, "attention_head_dim": 16, "cla_share_factor": 2, "class_num": 0,
+        "dense_list": [4096, 0], "eod_token_id": 5, "mlp_bias": False, "norm_type": "rms", "num_experts": 1,
+        "org_vocab_size": 128167, "pool_type": "last", "use_cla": False, "use_qk_norm": True,
+        "use_rotary_pos_emb": True,
+    },
+    "phi3": {
+        "attention_bias": False, "embd_pdrop": 0.0, "full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False,
+        "mlp_bias": False, "resid_pdrop": 0.0,
+    },
+    "smollm3": {"max_window_layers": 28, "pretraining_tp": 2},
+}  # fmt: skip
+"""Fields of published files that the classes of transformers do not read, by family."""
+
+_PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
+
+
+def _wide(**more: Any) -> dict[str, Any]:
+    """Sizes of a family whose heads are as wide as its stream together, and whose norms call their eps otherwise."""
+    sizes = _sizes(hidden_size=64, **more)
+    return {name: value for name, value in sizes.items() if name not in ("head_dim", "rms_norm_eps")}
+
+
+def _gpt(**more: Any) -> dict[str, Any]:
+    """Sizes as GPT-2's config calls them."""
+    return {
+        "vocab_size": VOCAB, "n_embd": 64, "n_inner": 80, "n_layer": 4, "n_head": 4, "n_positions": 256,
+        "layer_norm_epsilon": EPS, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+    } | more  # fmt: skip
+
+
+def _falcon(**more: Any) -> Any:
+    sizes = {name: value for name, value in _wide(**more).items() if "key_value" not in name and name[:5] != "inter"}
+    return tf.FalconConfig(**sizes, ffn_hidden_size=80, layer_norm_epsilon=EPS)
+
+
+FAMILIES |= {
+    "olmo": lambda: tf.OlmoConfig(**_wide(attention_bias=True, rope_parameters=_YARN)),
+    "olmo2": lambda: tf.Olmo2Config(**_sizes(attention_bias=True, rope_parameters=_YARN)),
+    "olmo3": lambda: tf.Olmo3Config(
+        **_sizes(
+            sliding_window=WINDOW,
+            layer_types=_ALTERNATING,
+            rope_parameters={"sliding_attention": _DEFAULT, "full_attention": _YARN},
+        )
+    ),
+    "glm": lambda: tf.GlmConfig(**_sizes(rope_parameters=_PARTIAL)),
+    "glm4": lambda: tf.Glm4Config(**_sizes(rope_parameters=_PARTIAL)),
+    "cohere": lambda: tf.CohereConfig(**_wide(layer_norm_eps=EPS, logit_scale=0.25, attention_bias=True)),
+    "cohere, qk norm": lambda: tf.CohereConfig(**_wide(layer_norm_eps=EPS, logit_scale=0.25, use_qk_norm=True)),
+    "cohere2": lambda: tf.Cohere2Config(
+        **_wide(layer_norm_eps=EPS, logit_scale=0.25, sliding_window=WINDOW, layer_types=_ALTERNATING)
+    ),
+    "starcoder2": lambda: tf.Starcoder2Config(**_wide(norm_epsilon=EPS, sliding_window=WINDOW)),
+    "nemotron": lambda: tf.NemotronConfig(
+        **_wide(norm_eps=EPS, attention_bias=True, mlp_bias=True, rope_parameters=_PARTIAL)
+    ),
+    "granite_swa": lambda: tf.GraniteSWAConfig(
+        **_sizes(
+            sliding_window=WINDOW,
+            layer_types=_ALTERNATING,
+            layer_rope_theta=[1e3, 0, 1e6, 1e3],
+            embedding_multiplier=6.0,
+            logits_scaling=4.0,
+            residual_multiplier=0.3,
+            attention_multiplier=0.125,
+            attention_bias=True,
+            mlp_bias=True,
+        )
+    ),
+    "phi": lambda: tf.PhiConfig(**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL)),
+    "phi, qk norm": lambda: tf.PhiConfig(**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL, qk_layernorm=True)),
+    "stablelm": lambda: tf.StableLmConfig(**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL, use_qkv_bias=True)),
+    "stablelm, parallel": lambda: tf.StableLmConfig(
+        **_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL, qk_layernorm=True, use_parallel_residual=True)
+    ),
+    "gpt_neox": lambda: tf.GPTNeoXConfig(
+        **{**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL), "num_key_value_heads": None}
+    ),
+    "gpt_neox, in turn": lambda: tf.GPTNeoXConfig(
+        **{**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL), "num_key_value_heads": None},
+        use_parallel_residual=False,
+    ),
+    "gpt2": lambda: tf.GPT2Config(**_gpt(scale_attn_by_inverse_layer_idx=True)),
+    "gpt_bigcode": lambda: tf.GPTBigCodeConfig(**_gpt()),
+    "gpt_bigcode, by head": lambda: tf.GPTBigCodeConfig(**_gpt(multi_query=False)),
+    "opt": lambda: tf.OPTConfig(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        ffn_dim=80,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        max_position_embeddings=256,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    ),
+    "falcon": lambda: _falcon(bias=True),
+    "falcon, groups": lambda: _falcon(new_decoder_architecture=True, num_kv_heads=2),
+    "falcon, in turn": lambda: _falcon(multi_query=False, parallel_attn=False, bias=True),
+}
+
+
+def config_of(name: str) -> Any:
+    """A config of one's own."""
+    return copy.deepcopy(FAMILIES[name]())
+
+
+def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """A model of which no parameter is trivial: gains are not 1, biases not 0."""
+    model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager", dtype=dtype).eval()
+    generator = torch.Generator().manual_seed(1)
+    tied = model.state_dict().keys() - dict(model.named_parameters()).keys() - dict(model.named_buffers()).keys()
+    with torch.no_grad():
+        for tensor_name, tensor in model.state_dict(keep_vars=True).items():  # parameters, and stored buffers
+            if tensor_name in tied:
+                continue
+            noise = torch.randn(tensor.shape, generator=generator)
+            tensor.copy_(0.15 * noise) if tensor.dim() > 1 else tensor.add_(0.2 * noise)
+            if tensor_name.endswith("q_norm.weight") and config.model_type == "gemma4_text":
+                tensor *= 0.25  # scores that nothing scales: weights near 0 and 1 would magnify every rounding
+    return model.requires_grad_(False)
