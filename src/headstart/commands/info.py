@@ -13,7 +13,7 @@ from rich.console import Console
 from headstart.base.as_json import as_json as plain
 from headstart.base.errors import HeadstartError
 from headstart.base.options import option
-from headstart.commands.options import Fields, command
+from headstart.commands.options import command, only
 from headstart.commands.terminal import facts_table, messages, note, output, print_error
 from headstart.loading.options import InfoOptions, TargetOptions
 
@@ -33,7 +33,7 @@ def info(
         metavar="MODEL",
         positional=True,
     ),
-    loading: Annotated[TargetOptions, Fields.only("device", "dtype", "trust_remote_code")],
+    loading: Annotated[TargetOptions, only("device", "dtype", "trust_remote_code")],
     asked: InfoOptions,
     as_json: bool = option(False, "Print all of it as JSON.", "--json"),
 ) -> None:

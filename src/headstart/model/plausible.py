@@ -24,9 +24,11 @@ _WIDTHS = {
     "hidden_size": 2**20, "n_embd": 2**20, "d_model": 2**20, "intermediate_size": 2**24, "ffn_dim": 2**24,
     "num_attention_heads": 2**16, "n_head": 2**16, "num_key_value_heads": 2**16, "head_dim": 2**16,
     "vocab_size": 2**28, "q_lora_rank": 2**20, "kv_lora_rank": 2**20, "num_experts": 2**16,
-    "num_local_experts": 2**16, "n_routed_experts": 2**16,
+    "num_local_experts": 2**16, "n_routed_experts": 2**16, "num_hidden_layers": math.inf, "n_layer": math.inf,
+    "num_layers": math.inf,
 }  # fmt: skip
-"""Whole numbers, each with one that is far larger than any model's."""
+"""Whole numbers, each with one that is far larger than any model's; how many layers there may be, `stored` asks the
+files."""
 _MAY_BE_ZERO = frozenset(
     {"head_dim", "q_lora_rank", "kv_lora_rank", "num_experts", "num_local_experts", "n_routed_experts"}
 )
@@ -88,9 +90,9 @@ def _numbers(part: Mapping[str, Any], key: str, wrong: Callable[[Any], str]) -> 
             yield key, found, why
 
 
-def _size(most: int, low: int = 1) -> Callable[[Any], str]:
+def _size(most: float, low: int = 1) -> Callable[[Any], str]:
     def wrong(value: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, Real) or value != value or value % 1:
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value % 1:
             return "and must be a whole number"
         return "which no model has" if not low <= value <= most else ""
 
@@ -108,7 +110,7 @@ def _part_of_one(value: Any) -> str:
 
 
 def _heads(part: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    heads, keys = part.get("num_attention_heads"), part.get("num_key_value_heads")
+    heads, keys = part.get("num_attention_heads", part.get("n_head")), part.get("num_key_value_heads")
     if isinstance(heads, int) and isinstance(keys, int) and keys and heads % keys:
         yield "num_key_value_heads", keys, f"which {heads} heads (num_attention_heads) cannot share"
     width, dims = part.get("hidden_size"), [key for key in part if "head_dim" in key and part[key]]
