@@ -92,6 +92,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 PUBLISHED: dict[str, dict[str, Any]] = {
     "lfm2": {"layer_types": ["conv", "full_attention"] * 16},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
+    "lfm2_vl": {"text_config": {"model_type": "lfm2", "layer_types": ["conv", "full_attention"] * 16}},
 }
 """What published checkpoints say where a class's default config describes another kind of model."""
 

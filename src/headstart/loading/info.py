@@ -310,7 +310,7 @@ class _Formats:
     def _decoder(self) -> str:
         if not self._kernels:
             return FusedDecoder.name
-        return ModulesDecoder.name if self.recipe is None else LeanDecoder.name
+        return LeanDecoder.name if self.recipe is not None else ModulesDecoder.name
 
     def _bytes(self, kind: str) -> int:
         counted, wide = self.counted, self.checkpoint.dtype.itemsize

@@ -48,6 +48,10 @@ _AGAIN = "copy or download the checkpoint again, all of it; or its config.json i
 _reports = logging.getLogger("transformers.modeling_utils")
 
 
+Names = Callable[[str], str | None]
+"""What the class of a model calls a stored tensor; None for one that is no part of the model: see `wrappers`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What files of weights hold, by their heads."""
@@ -77,10 +81,6 @@ def held_in(folder: Path) -> Held:
         SafetensorError: a head cannot be read.
     """
     return Held.of(tensor for file in sorted(folder.glob("*.safetensors")) for tensor in _tensors(file))
-
-
-Names = Callable[[str], str | None]
-"""What the class of a model calls a stored tensor; None for one that is no part of the model: see `wrappers`."""
 
 
 def check_counts(folder: Path, stated: Mapping[str, Any], names: Names = str) -> None:

@@ -45,7 +45,7 @@ def gain_of(owner: Any, norm: Norm) -> Tensor | None:
         return None
     module = part(owner, norm.name)
     if isinstance(module, nn.ModuleList):  # a norm for each head: StableLM
-        weight: Tensor | None = torch.stack([each.weight for each in module])
+        weight: Tensor | None = torch.stack([part(each, "weight") for each in module])
     else:
         weight = module.weight
     if weight is None:

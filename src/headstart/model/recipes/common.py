@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Activation, Attention, Layer, Mlp, Norm, Recipe, Rope
 from headstart.model.recipes.stated import FIXED_ROPE, Stated
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2", "xielu": "xielu",
 }  # fmt: skip
 """By transformers' names; one that is missing here is not known to the decoders."""
 
 
-def activation(stated: Stated, field: str = "hidden_act") -> str:
+def activation(stated: Stated, field: str = "hidden_act") -> Activation:
     """The name of an activation as `Mlp` has it."""
     found = stated.get(field)
     if found not in ACTIVATIONS:
@@ -70,7 +70,7 @@ def attention(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) ->
 def mlp(stated: Stated, field: str = "hidden_act") -> Mlp:
     """A gated MLP as Llama's. field: what the config calls its activation."""
     stated.get("mlp_bias")
-    return Mlp(stated.intermediate_size, activation(stated, field))  # type: ignore[arg-type]
+    return Mlp(stated.intermediate_size, activation(stated, field))
 
 
 def layer(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) -> Layer:
