@@ -6,9 +6,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from headstart.base.errors import UnsupportedModel
+from headstart.base.errors import HeadstartError, UnsupportedModel
 from headstart.model.reading import first_line
 from headstart.model.recipes.recipe import Recipe
+from headstart.model.recipes.sane import check_recipe
 from headstart.model.recipes.stated import Stated
 
 __all__ = ["BUILDERS", "Recipe", "find_recipe", "recipe_of"]
@@ -85,9 +86,10 @@ def recipe_of(config: Any) -> Recipe:
     build: Callable[[Stated], Recipe] = getattr(import_module(f"{__name__}.{file}"), function)
     try:
         recipe = build(stated)
+        check_recipe(recipe, text.model_type)
         stated.check()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, UnsupportedModel):
+        if isinstance(error, HeadstartError):
             raise
         raise UnsupportedModel(
             f"a {text.model_type} config cannot be read at {stated.last}: {first_line(error)}", hint=_COMPARE
