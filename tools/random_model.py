@@ -358,7 +358,8 @@ def random_blocks(kind: Q, count: int, numbers: Numbers, scale: float, minimum: 
 
 
 def block_scales(kind: Q) -> tuple[float, float]:
-    """The scale, and that of the minimums, that give random codes the mean 0 and the spread of the other types."""
+    """The scale, and that of the minimums, that give random codes the spread of the other types and, where there are
+    minimums, the mean 0. The tables of the IQ types have a mean that is a little below 0."""
 
     def weights(scale: float, minimum: float) -> np.ndarray:
         numbers = Numbers(torch.Generator().manual_seed(0), 1.0)
@@ -488,8 +489,9 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("say where to: --folder, --gguf, or both")
     if (args.folder is not None and (args.folder / "config.json").exists()) or (args.gguf and args.gguf.exists()):
         parser.error("there is a model already")
-    if (args.layers or 1) < 1 or (args.vocabulary or SMALLEST_VOCABULARY) < SMALLEST_VOCABULARY:
-        parser.error(f"--layers must be at least 1, and --vocabulary at least {SMALLEST_VOCABULARY}")
+    for option, least in (("layers", 1), ("vocabulary", SMALLEST_VOCABULARY)):
+        if getattr(args, option) is not None and getattr(args, option) < least:
+            parser.error(f"--{option} must be at least {least}")
     config = config_of(args.shape, layers=args.layers, vocabulary=args.vocabulary, tiny=args.tiny)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
