@@ -24,6 +24,7 @@ from headstart.commands.loading import DRAFTER
         ["generate"],
         ["simulate"],
         ["learn"],
+        ["info"],
         ["doctor"],
         ["bench"],
         ["bench", "compare"],
@@ -38,7 +39,7 @@ def test_every_command_explains_itself(command: list[str]) -> None:
     assert "Usage" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "generate", "simulate", "doctor", "bench", "audit", "train"])
+@pytest.mark.parametrize("command", ["demo", "generate", "simulate", "info", "doctor", "bench", "audit", "train"])
 def test_the_overview_names_the_command(command: str) -> None:
     assert f" {command} " in CliRunner().invoke(app, ["--help"]).stdout
 

@@ -72,6 +72,21 @@ class TargetOptions:
 
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InfoOptions:
+    """What the memory of a model is counted for, by `headstart info`."""
+
+    context: int | None = option(
+        None, "Tokens of a prompt and its text together, for which the cache is counted. Default: the model's limit, "
+        "at most 4096.", metavar="TOKENS", low=2, panel="Memory",
+    )  # fmt: skip
+    slots: int = option(8, "Requests that run at once.", low=1, panel="Memory")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """How an engine drafts and serves requests.
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import torch
 
 from headstart.model.gguf import checkpoint as gguf
-from headstart.model.quantised import checkpoint as quantised
 
 
 class Codes(Protocol):
@@ -39,4 +38,13 @@ def codes_of(source: str, config: Any) -> Codes | None:
     """What a checkpoint's own codes are; None where it holds floats."""
     if gguf.is_gguf(source):
         return gguf
-    return quantised if quantised.is_quantised(config) else None
+    if not is_quantised(config):
+        return None
+    from headstart.model.quantised import checkpoint  # 800 lines that few models need
+
+    return checkpoint
+
+
+def is_quantised(config: Any) -> bool:
+    """Whether a config names a quantisation."""
+    return getattr(config, "quantization_config", None) is not None

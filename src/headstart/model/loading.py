@@ -16,12 +16,11 @@ from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
 from headstart.base.errors import ModelNotFound, PickleCheckpoint
-from headstart.model.codes import codes_of
+from headstart.model.codes import codes_of, is_quantised
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
 from headstart.model.layer_configs import sizes_of
-from headstart.model.quantised import checkpoint as quantised
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
 from headstart.model.recipes import find_recipe
@@ -108,8 +107,10 @@ def _load_config(source: str, *, trust_remote_code: bool) -> Any:
     check_sizes(source, config)
     if folder.is_dir():
         weight_files(folder, convert="model.save_pretrained(path) writes safetensors")
-    if quantised.is_quantised(config):
-        quantised.check(source, config)
+    if is_quantised(config):
+        from headstart.model.quantised import checkpoint
+
+        checkpoint.check(source, config)
     return config
 
 

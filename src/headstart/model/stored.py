@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,37 @@ _reports = logging.getLogger("transformers.modeling_utils")
 
 Names = Callable[[str], str | None]
 """What the class of a model calls a stored tensor; None for one that is no part of the model: see `wrappers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What files of weights hold, by their heads."""
+
+    types: Mapping[str, int]
+    """Numbers by type, the most first."""
+    bytes: int
+
+    @classmethod
+    def of(cls, tensors: Iterable[tuple[str, int, int]]) -> Held:
+        """From the type, the numbers and the bytes of each tensor."""
+        types, size = Counter[str](), 0
+        for kind, count, taken in tensors:
+            types[kind] += count
+            size += taken
+        return cls(dict(types.most_common()), size)
+
+    @property
+    def numbers(self) -> int:
+        return sum(self.types.values())
+
+
+def held_in(folder: Path) -> Held:
+    """What the safetensors in a directory hold.
+
+    Raises:
+        SafetensorError: a head cannot be read.
+    """
+    return Held.of(tensor for file in sorted(folder.glob("*.safetensors")) for tensor in _tensors(file))
 
 
 def check_counts(folder: Path, stated: Mapping[str, Any], names: Names = str) -> None:
@@ -177,6 +210,21 @@ def _shapes(file: Path) -> Iterator[tuple[str, list[int]]]:
     with safe_open(file, framework="pt") as stored:
         for name in stored.keys():  # noqa: SIM118
             yield name, stored.get_slice(name).get_shape()
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, int, int]]:
+    """Type, numbers and bytes of a file's tensors."""
+    with safe_open(file, framework="pt") as stored:
+        for name in stored.keys():  # noqa: SIM118
+            tensor = stored.get_slice(name)
+            kind, count = str(tensor.get_dtype()), math.prod(tensor.get_shape())
+            yield kind, count, count * _bits(kind) // 8
+
+
+def _bits(kind: str) -> int:
+    """Of a number, by the first digits of its type: BF16, F32, F8_E4M3, I64, BOOL."""
+    found = re.match(r"[A-Z]+(\d+)", kind)
+    return int(found[1]) if found else 8
 
 
 def _more(names: list[Any]) -> str:

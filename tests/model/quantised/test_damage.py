@@ -74,7 +74,7 @@ def loaded_or_refused(path: Path, content: bytes, config: dict[str, Any]) -> Non
     try:
         with suppress(HeadstartError):
             found = loading.load_config(str(path), trust_remote_code=False)
-            if loading.quantised.is_quantised(found):
+            if loading.is_quantised(found):
                 load_model(path, found, loading.torch.float32)
                 for module in load_packed(path, found, loading.torch.float32).modules():
                     if hasattr(module, "held"):

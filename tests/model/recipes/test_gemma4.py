@@ -41,7 +41,7 @@ def logits_of(runner: ModelRunner, **options: Any) -> Tensor:
 @decoders
 def test_layers_that_share_keys_take_no_cache(decoder: Any) -> None:
     """The last four of eight attend to the keys of the third and the fourth."""
-    runner = ModelRunner(adopt(random_model(E2B)), max_length=64, decoder=decoder)
+    runner = ModelRunner(adopt(random_model(config_of(E2B))), max_length=64, decoder=decoder)
     small, large = LayerShape(2, 16, 16), LayerShape(2, 32, 32)
     assert runner.shapes == {0: small, 1: large, 2: small, 3: large}
     assert [layer.attention.keys_of for layer in recipe_of(config_of(E2B)).layers] == [None] * 4 + [2, 3, 2, 3]
@@ -105,8 +105,8 @@ def test_a_table_of_codes_is_looked_up_as_it_is() -> None:
     """The logits are those of the numbers that the codes stand for."""
     if not int4.can_run(torch.device("cpu")):
         pytest.skip("this processor has no codes in groups")
-    codes = eight_bits(random_model(E2B).model.embed_tokens_per_layer.weight)
-    coded, plain = random_model(E2B), random_model(E2B)
+    codes = eight_bits(random_model(config_of(E2B)).model.embed_tokens_per_layer.weight)
+    coded, plain = random_model(config_of(E2B)), random_model(config_of(E2B))
     plain.model.embed_tokens_per_layer.weight.copy_(torch.from_numpy(codes.dequantise()))
     want = logits_of(ModelRunner(adopt(plain), max_length=64, decoder="fused"))
     coded.model.embed_tokens_per_layer = _Scaled(codes)
@@ -127,7 +127,7 @@ class _Scaled(GroupedEmbedding):
 @decoders
 def test_a_forward_that_ends_early_takes_the_inputs_of_its_layers(decoder: Any) -> None:
     """After six of eight layers, of which the last two share keys, against the hidden state that transformers gives."""
-    model = random_model(E2B)
+    model = random_model(config_of(E2B))
     states = model(torch.tensor([TEXT]), use_cache=False, output_hidden_states=True).hidden_states[6][0]
     want = model.lm_head(model.model.norm(states))
     want = torch.tanh(want / 5.0) * 5.0

@@ -1,4 +1,7 @@
-"""A GGUF file as a checkpoint: the functions that `headstart.model.loading` needs of a model's source."""
+"""A GGUF file as a checkpoint: the functions that `headstart.model.loading` needs of a model's source.
+
+What reads the file is imported where it is needed, so that models of other kinds load without it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ from typing import Any
 
 import torch
 
-from headstart.model.gguf import packed, tokenizer, weights
-from headstart.model.gguf.config import make_config
 from headstart.model.gguf.files import is_gguf, open_gguf, parts
 
 __all__ = [
@@ -22,6 +23,9 @@ _SAMPLING = {"temp": "temperature", "top_p": "top_p", "min_p": "min_p"}
 
 def load_config(source: str) -> Any:
     """The config, after all of the file's head was checked against it; raises before any weight is read."""
+    from headstart.model.gguf import weights
+    from headstart.model.gguf.config import make_config
+
     file = open_gguf(source)
     config = make_config(file)
     weights.check_tensors(file, config)
@@ -30,11 +34,15 @@ def load_config(source: str) -> Any:
 
 def load_model(source: str, config: Any, dtype: torch.dtype) -> Any:
     """See `weights.load`."""
+    from headstart.model.gguf import weights
+
     return weights.load(open_gguf(source), config, dtype)
 
 
 def load_packed(source: str, config: Any, dtype: torch.dtype) -> Any:
     """See `packed.load`."""
+    from headstart.model.gguf import packed
+
     return packed.load(open_gguf(source), config, dtype)
 
 
@@ -45,18 +53,24 @@ def must_be_asked(config: Any) -> str | None:  # noqa: ARG001
 
 def packed_bytes(source: str, config: Any, dtype: torch.dtype, *, read: bool = False) -> int:
     """See `packed.memory`."""
+    from headstart.model.gguf import packed
+
     return packed.memory(open_gguf(source), config, dtype, read=read)
 
 
 def blocks(source: str, config: Any, dtype: torch.dtype, device: torch.device) -> tuple[str, ...]:
     """The types of the blocks that the model runs on here, that of the most weights first; none if it cannot run on
     them."""
+    from headstart.model.gguf import packed
+
     file = open_gguf(source)
     return tuple(packed.types(file)) if packed.can_run(file, config, dtype, device) else ()
 
 
 def load_tokenizer(source: str) -> Any:
     """See `tokenizer.load_tokenizer`."""
+    from headstart.model.gguf import tokenizer
+
     return tokenizer.load_tokenizer(open_gguf(source))
 
 

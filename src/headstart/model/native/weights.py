@@ -19,17 +19,25 @@ from headstart.model.native.structs import Product
 log = logging.getLogger(__name__)
 
 
+def why_not(dtype: torch.dtype, device: torch.device, widths: Iterable[int]) -> str | None:
+    """Why the kernels do not take weights of this dtype and these widths on a device; None where they do."""
+    if device.type != "cpu":
+        return f"they run on processors, and this is {device}"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"they compute in float32 and bfloat16, and this is {str(dtype).removeprefix('torch.')}"
+    if uneven := sorted(width for width in widths if width % native.LANES):
+        return f"widths must be multiples of {native.LANES}, and one is {uneven[0]}"
+    return native.reason()
+
+
 def kind_of(dtype: torch.dtype, device: torch.device, widths: Iterable[int], quantize: str | None) -> int | None:
     """How the kernels would store weights of this kind; None where they do not take them.
 
     widths: of all rows and attention heads. quantize: None; "int8" for nothing but 8-bit integers; "auto" for those
     where this processor has products of them, and the numbers of `dtype` elsewhere.
     """
-    fits = device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
-    if not fits or any(width % native.LANES for width in widths):
-        return None
-    if not native.available():
-        log.info("no row kernels, so more and smaller operations run instead: %s", native.reason())
+    if (why := why_not(dtype, device, widths)) is not None:
+        log.info("no row kernels, so more and smaller operations run instead: %s", why)
         return None
     supported = native.kernels().supported
     if quantize is not None and supported(native.INT8):

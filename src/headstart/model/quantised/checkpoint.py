@@ -21,7 +21,7 @@ from headstart.model.quantised.settings import layout_of
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.wrappers import names_of
 
-__all__ = ["blocks", "check", "is_quantised", "load_model", "load_packed", "must_be_asked", "packed_bytes"]
+__all__ = ["blocks", "check", "load_model", "load_packed", "must_be_asked", "packed_bytes"]
 
 _AT_ONCE = 1 << 22
 """Numbers that are made at a time."""
@@ -144,14 +144,10 @@ class QuantisedCheckpoint:
         return False
 
 
-def is_quantised(config: Any) -> bool:
-    return getattr(config, "quantization_config", None) is not None
-
-
 def plain(config: Any) -> Any:
     """The config of the same model in floats."""
     config = copy.deepcopy(config)
-    if is_quantised(config):
+    if getattr(config, "quantization_config", None) is not None:
         del config.quantization_config
     return config
 

@@ -3,75 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.reading import first_line
-from headstart.model.recipes import (
-    cohere,
-    exaone,
-    gemma,
-    gemma4,
-    glm,
-    gpt,
-    granite,
-    granite_swa,
-    hunyuan,
-    layer_norm,
-    llama,
-    olmo,
-    pairs,
-    phi,
-    smollm,
-    ungated,
-)
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import Stated
 
 __all__ = ["BUILDERS", "Recipe", "find_recipe", "recipe_of"]
 
-BUILDERS: dict[str, Callable[[Stated], Recipe]] = {
-    "apertus": ungated.apertus,
-    "arcee": ungated.arcee,
-    "cohere": cohere.cohere,
-    "cohere2": cohere.cohere2,
-    "ernie4_5": pairs.ernie4_5,
-    "exaone4": exaone.exaone4,
-    "falcon": gpt.falcon,
-    "gemma": gemma.gemma,
-    "gemma2": gemma.gemma2,
-    "gemma3_text": gemma.gemma3,
-    "gemma4_text": gemma4.gemma4,
-    "glm": glm.glm,
-    "glm4": glm.glm4,
-    "gpt2": gpt.gpt2,
-    "gpt_bigcode": gpt.gpt_bigcode,
-    "gpt_neox": gpt.gpt_neox,
-    "granite": granite.granite,
-    "granite_swa": granite_swa.granite_swa,
-    "helium": pairs.helium,
-    "hunyuan_v1_dense": hunyuan.hunyuan_v1_dense,
-    "internlm3": llama.llama,
-    "iquestcoder": llama.llama,
-    "llama": llama.llama,
-    "ministral": llama.qwen2,
-    "ministral3": llama.ministral3,
-    "mistral": llama.mistral,
-    "nemotron": layer_norm.nemotron,
-    "olmo": olmo.olmo,
-    "olmo2": olmo.olmo2,
-    "olmo3": olmo.olmo3,
-    "opt": gpt.opt,
-    "phi": layer_norm.phi,
-    "phi3": phi.phi3,
-    "qwen2": llama.qwen2,
-    "qwen3": llama.qwen3,
-    "seed_oss": llama.seed_oss,
-    "smollm3": smollm.smollm3,
-    "stablelm": layer_norm.stablelm,
-    "starcoder2": layer_norm.starcoder2,
+BUILDERS = {
+    "apertus": "ungated.apertus",
+    "arcee": "ungated.arcee",
+    "cohere": "cohere.cohere",
+    "cohere2": "cohere.cohere2",
+    "ernie4_5": "pairs.ernie4_5",
+    "exaone4": "exaone.exaone4",
+    "falcon": "gpt.falcon",
+    "gemma": "gemma.gemma",
+    "gemma2": "gemma.gemma2",
+    "gemma3_text": "gemma.gemma3",
+    "gemma4_text": "gemma4.gemma4",
+    "glm": "glm.glm",
+    "glm4": "glm.glm4",
+    "gpt2": "gpt.gpt2",
+    "gpt_bigcode": "gpt.gpt_bigcode",
+    "gpt_neox": "gpt.gpt_neox",
+    "granite": "granite.granite",
+    "granite_swa": "granite_swa.granite_swa",
+    "helium": "pairs.helium",
+    "hunyuan_v1_dense": "hunyuan.hunyuan_v1_dense",
+    "internlm3": "llama.llama",
+    "iquestcoder": "llama.llama",
+    "llama": "llama.llama",
+    "ministral": "llama.qwen2",
+    "ministral3": "llama.ministral3",
+    "mistral": "llama.mistral",
+    "nemotron": "layer_norm.nemotron",
+    "olmo": "olmo.olmo",
+    "olmo2": "olmo.olmo2",
+    "olmo3": "olmo.olmo3",
+    "opt": "gpt.opt",
+    "phi": "layer_norm.phi",
+    "phi3": "phi.phi3",
+    "qwen2": "llama.qwen2",
+    "qwen3": "llama.qwen3",
+    "seed_oss": "llama.seed_oss",
+    "smollm3": "smollm.smollm3",
+    "stablelm": "layer_norm.stablelm",
+    "starcoder2": "layer_norm.starcoder2",
 }
-"""By the `model_type` of a config of transformers."""
+"""By the `model_type` of a config of transformers: file and function. A file is imported when a model needs it."""
 
 MOST_LAYERS = 10_000
 """A config that states more is damaged."""
@@ -87,8 +69,8 @@ def recipe_of(config: Any) -> Recipe:
             modules of transformers may run the model all the same.
     """
     text = config.get_text_config()
-    build = BUILDERS.get(text.model_type)
-    if build is None or not type(text).__module__.startswith("transformers."):
+    place = BUILDERS.get(text.model_type)
+    if place is None or not type(text).__module__.startswith("transformers."):
         raise UnsupportedModel(
             f"headstart's own decoder does not know the model type {text.model_type!r}",
             hint="leave quantize out: the modules of transformers then run the model",
@@ -97,14 +79,16 @@ def recipe_of(config: Any) -> Recipe:
     if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:  # before a list is made of so many
         raise UnsupportedModel(f"num_hidden_layers={layers!r:.60} of a {text.model_type} config", hint=_COMPARE)
     stated = Stated(text)
+    file, _, function = place.partition(".")
+    build: Callable[[Stated], Recipe] = getattr(import_module(f"{__name__}.{file}"), function)
     try:
         recipe = build(stated)
         stated.check()
+    except UnsupportedModel:
+        raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, UnsupportedModel):
-            raise
         raise UnsupportedModel(
-            f"a {text.model_type} config cannot be read at {stated.last}: {first_line(error)}", hint=_COMPARE
+            f"a {text.model_type} config cannot be read at {stated.last}: {error}", hint=_COMPARE
         ) from error
     return recipe
 

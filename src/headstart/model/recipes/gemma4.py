@@ -47,7 +47,7 @@ def _layer(stated: Stated, index: int, kind: str, window: int | None, keys_of: i
     )  # fmt: skip
     return Layer(
         _attention(stated, index, kind, window, keys_of),
-        Mlp(stated.intermediate_size * (2 if wide else 1), activation(stated, "hidden_activation")),  # type: ignore[arg-type]
+        Mlp(stated.intermediate_size * (2 if wide else 1), activation(stated, "hidden_activation")),
         attention_in=norm(stated, "input_layernorm"),
         attention_out=norm(stated, "post_attention_layernorm"),
         mlp_in=norm(stated, "pre_feedforward_layernorm"),

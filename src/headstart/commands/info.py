@@ -1,0 +1,174 @@
+"""`headstart info`: what is true of a model, without reading its weights."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from headstart.base.as_json import as_json as plain
+from headstart.base.errors import HeadstartError
+from headstart.base.options import option
+from headstart.commands.options import command, only
+from headstart.commands.terminal import facts_table, messages, note, output, print_error
+from headstart.loading.options import InfoOptions, TargetOptions
+
+if TYPE_CHECKING:
+    from headstart.loading.info import Format, Info
+
+_REFUSED = 1
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@command
+def info(
+    *,
+    model: str = option(
+        inspect.Parameter.empty,
+        "A directory, a .gguf file, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python).",
+        metavar="MODEL",
+        positional=True,
+    ),
+    loading: Annotated[TargetOptions, only("device", "dtype", "trust_remote_code")],
+    asked: InfoOptions,
+    as_json: bool = option(False, "Print all of it as JSON.", "--json"),
+) -> None:
+    """What is true of a model: its layers, what would run it here, memory, and the drafters that fit.
+
+    Reads its config, its tokenizer and the heads of its files, and none of its weights.
+
+    Exit codes: 0 it can be loaded, 1 it is refused, and the message says why, 2 there is no such model.
+
+    **Examples**
+
+        headstart info bundled
+        headstart info Qwen3-8B-Q4_K_M.gguf --context 16384 --slots 1
+        headstart info my/model --json
+    """
+    try:
+        with note(messages(), f"reading {model} …"):
+            from headstart.loading.info import describe, refusal
+
+            found = describe(model, loading, asked)
+    except HeadstartError as error:
+        if not refusal(error):
+            raise
+        if as_json:
+            print(json.dumps({"model": model, "refused": plain(error)}, indent=1))
+        else:
+            print_error(error)
+        raise typer.Exit(_REFUSED) from None
+    if as_json:
+        print(json.dumps(plain(found) | {"decoder": found.decoder, "needed": found.needed}, indent=1, allow_nan=False))
+    else:
+        _show(found, output())
+
+
+def _show(found: Info, console: Console) -> None:
+    console.print(facts_table(_facts(found)))
+
+
+def _facts(found: Info) -> Iterator[tuple[str, str]]:
+    yield "model", f"{found.model}: {found.model_type} ({found.architecture})"
+    yield "weights", _weights(found)
+    yield (
+        "shape",
+        (f"{found.layers} layers, {found.width} wide; {found.vocabulary:,} tokens; context {found.context_limit:,}"),
+    )
+    yield from _layers(found)
+    yield "runs on", _runs(found)
+    yield from _named("formats", [_format(each, found) for each in found.formats])
+    yield "memory", _memory(found)
+    yield from _named("drafters", _drafters(found))
+    yield "", f"auto takes {' + '.join(found.auto) or 'none'}: {found.auto_why}"
+
+
+def _weights(found: Info) -> str:
+    held = "" if found.file_bytes is None else f", {_bytes(found.file_bytes)} of {found.stored}"
+    kinds = f" ({', '.join(list(found.types)[:4])})" if found.types else ", of which nothing is on this machine yet"
+    more = sum(found.types.values()) - found.parameters
+    beside = f"; {_count(more)} numbers beside them do not run" if more > 0.02 * found.parameters else ""
+    return f"{_count(found.parameters)} parameters{held}{kinds}{beside if found.stored == 'safetensors' else ''}"
+
+
+def _layers(found: Info) -> Iterator[tuple[str, str]]:
+    """What is the same in all layers is said once."""
+    kinds = found.kinds
+    if not kinds:
+        return
+    yield "layers", ", ".join(f"{each.count} x {each.span}" for each in kinds)
+    for name in ("attention", "positions", "norms", "mlp", "beside"):
+        said = [getattr(each, name) for each in kinds]
+        if len(set(said)) > 1:
+            shared = dict.fromkeys(said)
+            for one in shared:
+                of = [f"{each.count} x {each.span}" for each in kinds if getattr(each, name) == one]
+                yield name if one == next(iter(shared)) else "", f"{one or 'nothing'} ({', '.join(of)})"
+        elif said[0]:
+            yield "MLP" if name == "mlp" else name, said[0]
+    if found.rest:
+        yield "around", found.rest
+    if found.ignored:
+        yield "ignored", f"{', '.join(found.ignored)}: they change nothing here"
+
+
+def _runs(found: Info) -> str:
+    from headstart.loading.info import DECODERS
+
+    first = found.formats[0]
+    name = "nothing as it is" if first.decoder is None else DECODERS[first.decoder]
+    return f"{name} on {found.device}" + (f", because {first.why}" if first.why else "")
+
+
+def _format(each: Format, found: Info) -> str:
+    from headstart.loading.info import DECODERS
+
+    asked = f" (--quantize {each.quantize})" if each.quantize not in (None, each.name) else ""
+    default = " (the default)" if each is found.formats[0] else ""
+    if each.decoder is None:
+        return f"{each.name}{asked}: not here: {each.why}"
+    slower = each.decoder != found.formats[0].decoder
+    return f"{each.name}{asked}{default}: {_bytes(each.weights)}" + (f", on {DECODERS[each.decoder]}" if slower else "")
+
+
+def _memory(found: Info) -> str:
+    slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
+    cache = f"{slots} x {_bytes(found.cache)} of cache for {found.context:,} tokens"
+    fits = "fits in" if found.needed <= found.free else "does not fit in"
+    return (
+        f"{_bytes(found.formats[0].weights)} of weights + {cache} = {_bytes(found.needed)}, which {fits} the "
+        f"{_bytes(found.free)} that are free"
+    )
+
+
+def _drafters(found: Info) -> list[str]:
+    fitting: dict[str, list[str]] = {}
+    for each in found.drafters:
+        if each.fits:
+            fitting.setdefault(each.why, []).append(each.name)
+    said = [f"{', '.join(names)}: {why}" for why, names in fitting.items()]
+    return [*said, *(f"{each.name}: not here: {each.why}" for each in found.drafters if not each.fits)]
+
+
+def _named(name: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The name beside the first line alone."""
+    for number, line in enumerate(lines):
+        yield "" if number else name, line
+
+
+def _bytes(count: int) -> str:
+    size, unit = float(count), 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.3g} {_UNITS[unit]}"
+
+
+def _count(count: int) -> str:
+    for name, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{name}"
+    return str(count)

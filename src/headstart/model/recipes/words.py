@@ -1,0 +1,141 @@
+"""A recipe in words: what its layers are, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe
+
+_ACTIVATIONS = {
+    "silu": "SiLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)", "relu": "ReLU", "relu2": "squared ReLU",
+    "xielu": "xIELU",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """The layers of a model that are alike, in words."""
+
+    count: int
+    span: str
+    """What their rows see: "full attention", "window 4096"."""
+    attention: str
+    positions: str
+    norms: str
+    mlp: str
+    beside: str
+    """What else there is; empty where there is nothing."""
+
+
+def kinds_of(recipe: Recipe) -> tuple[LayerKind, ...]:
+    """The different layers in words, in order of appearance; those that read alike are one."""
+    found: dict[tuple[str, ...], int] = {}
+    for count, layer in recipe.kinds:
+        positions = _positions(layer, learned=recipe.places is not None)
+        said = (_span(layer), _attention(layer), positions, _norms(layer), _mlp(layer), _beside(layer))
+        found[said] = found.get(said, 0) + count
+    return tuple(LayerKind(count, *said) for said, count in found.items())
+
+
+def rest_of(recipe: Recipe) -> str:
+    """What is before the first layer and after the last, beside an embedding, a norm and the output head."""
+    norm = recipe.final_norm
+    said = [
+        "embeddings normed" if recipe.embedding_norm else "",
+        f"embeddings x {recipe.embedding_factor:.4g}" if recipe.embedding_factor != 1 else "",
+        "learned positions added" if recipe.places else "",
+        "an input of its own for each layer" if recipe.inputs else "",
+        "no norm after the last layer" if norm is None else "",
+        f"logits x {recipe.logit_factor:.4g}" if recipe.logit_factor != 1 else "",
+        f"logits capped at {recipe.logit_softcap:g}" if recipe.logit_softcap else "",
+    ]
+    return _listed(said)
+
+
+def _span(layer: Layer) -> str:
+    window = layer.attention.window
+    return "full attention" if window is None else f"window {window}"
+
+
+def _attention(layer: Layer) -> str:
+    found = layer.attention
+    keys = "" if found.kv_heads == found.heads else f" on {found.kv_heads} of keys"
+    said = [
+        f"{found.heads} heads{keys}, {found.dim} wide",
+        _normed(found),
+        f"scores capped at {found.softcap:g}" if found.softcap else "",
+        "a sink for each head" if found.sinks else "",
+        "the keys are the values" if found.value_is_key else "",
+        "keys and values of an earlier layer" if found.keys_of is not None else "",
+        "queries scaled by their position" if found.query_beta else "",
+    ]
+    return _listed(said)
+
+
+def _normed(found: Attention) -> str:
+    names = [
+        name for name, norm in (("queries", found.q_norm), ("keys", found.k_norm), ("values", found.v_norm)) if norm
+    ]
+    if not names:
+        return ""
+    over = "by head" if found.norm_over == "head" else "over all heads"
+    return f"{' and '.join(names) if len(names) < 3 else 'queries, keys and values'} normed {over}"
+
+
+def _positions(layer: Layer, learned: bool) -> str:
+    rope = layer.attention.rope
+    if rope is None:
+        return "learned" if learned else "none (NoPE)"
+    part = "" if rope.rotary == layer.attention.dim else f" of {rope.rotary} of {layer.attention.dim} numbers"
+    said = [
+        f"rotary{part}",
+        "neighbours turn together" if rope.pairs else "",
+        f"angles of {rope.table}" if rope.table else "",
+        "before the norm of queries and keys" if layer.attention.norm_after_rope else "",
+    ]
+    return _listed(said)
+
+
+def _norms(layer: Layer) -> str:
+    if layer.parallel:
+        apart = None not in (layer.attention_in, layer.mlp_in) and layer.attention_in != layer.mlp_in
+        how = "one for each of attention and MLP, which run" if apart else "one for attention and MLP, which run"
+        return f"{_kind(layer.attention_in or layer.mlp_in)}, {how} in parallel"
+    places = [
+        ("before attention", layer.attention_in), ("after attention", layer.attention_out),
+        ("before the MLP", layer.mlp_in), ("after the MLP", layer.mlp_out),
+    ]  # fmt: skip
+    there = [(place, norm) for place, norm in places if norm is not None]
+    if not there:
+        return "none"
+    return f"{_kind(there[0][1])} {_and([place for place, _ in there])}"
+
+
+def _kind(norm: Norm | None) -> str:
+    if norm is None:
+        return "no norm"
+    kind = "RMS norm" if norm.kind == "rms" else "layer norm"
+    return kind + (f" (gain + {norm.offset:g})" if norm.offset else "") + ("" if norm.name else " (no weights)")
+
+
+def _mlp(layer: Layer) -> str:
+    found: Mlp = layer.mlp
+    name = _ACTIVATIONS.get(found.activation, found.activation)
+    return f"{name}, {'gated' if found.gated else 'no gate'}, {found.width} wide"
+
+
+def _beside(layer: Layer) -> str:
+    said = [
+        f"what a layer adds x {layer.residual_factor:.4g}" if layer.residual_factor != 1 else "",
+        f"an input of its own, {layer.input.width} wide" if layer.input else "",
+        "a learned factor at its end" if layer.factor else "",
+    ]
+    return _listed(said)
+
+
+def _listed(said: list[str]) -> str:
+    return "; ".join(each for each in said if each)
+
+
+def _and(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
