@@ -88,9 +88,9 @@ def recipe_of(config: Any) -> Recipe:
         recipe = build(stated)
         check_recipe(recipe, text.model_type)
         stated.check()
+    except HeadstartError:
+        raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, HeadstartError):
-            raise
         raise UnsupportedModel(
             f"a {text.model_type} config cannot be read at {stated.last}: {first_line(error)}", hint=_COMPARE
         ) from error
