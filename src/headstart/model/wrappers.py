@@ -81,6 +81,11 @@ def is_wrapped(config: Any) -> bool:
     return hasattr(config, _WRAPPER)
 
 
+def wrapper_of(config: Any) -> str:
+    """The `model_type` of what wraps this text model; empty where nothing does."""
+    return str(getattr(config, _WRAPPER, {}).get("model_type", ""))
+
+
 def media_tokens(config: Any) -> dict[int, str]:
     """The tokens that stand for something else than text, and what that is."""
     wrapper: Mapping[str, Any] = getattr(config, _WRAPPER, {})
