@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from headstart.base.errors import InvalidOption
+from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.parts import plain
 from headstart.model.grouped import GroupedWeights
-from headstart.model.recipes import find_recipe
+from headstart.model.recipes import recipe_of
 from headstart.model.threads import threads
 
 GROUP = 32
@@ -46,9 +46,14 @@ def round_matrices(model: Any, kind: str = "int4") -> None:
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
     """
-    if find_recipe(model.config) is None or not can_run(model.device):
+    why = ""
+    try:
+        recipe_of(model.config)
+    except UnsupportedModel as refused:
+        why = f": {refused.message}"
+    if why or not can_run(model.device):
         raise InvalidOption(
-            f"quantize={kind!r} needs the row kernels, which do not run this {model.config.model_type} here",
+            f"quantize={kind!r} needs the row kernels, which do not run this {model.config.model_type} here{why}",
             hint="use quantize='int8', or leave it out",
         )
     for module in list(model.modules()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.families import config_of
 from support.tiny import ARCHITECTURES
 
 from headstart.base.errors import NotEnoughMemory
@@ -70,6 +71,12 @@ def test_an_embedding_that_is_only_looked_up_is_not_read(name: str, tied: bool) 
     table = 0 if tied else 97 * 32
     assert bytes_read(config, weights, torch.float32, None) == 4 * (100_000 - table)
     assert bytes_read(config, weights, torch.float32, "int8") == 100_000 - table
+
+
+def test_a_table_of_inputs_of_layers_is_not_read() -> None:
+    config = config_of("gemma4_text")
+    tables = 97 * 48 + 97 * 8 * 32
+    assert bytes_read(config, 4 * 100_000, torch.float32, None) == 4 * (100_000 - tables)
 
 
 def test_of_a_mixture_of_experts_it_depends_on_the_text() -> None:

@@ -10,7 +10,7 @@ from support.families import TOKENS, VOCAB, config_of, random_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from headstart.base.errors import UnsupportedModel
+from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import int4, native
 from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedEmbedding
@@ -61,6 +61,9 @@ def test_the_mixture_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedModel, match="enable_moe_block=True") as refused:
         recipe_of(mixture())
     assert "modules" in str(refused.value)
+    model = AutoModelForCausalLM.from_config(mixture())
+    with pytest.raises(InvalidOption, match="enable_moe_block=True"):
+        ModelRunner(adopt(model), max_length=64, quantize="int4")
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ def costs_record(costs: StepCosts, read: int | None) -> dict[str, Any]:
 def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | None) -> int | None:
     """Bytes of weights that a forward of one row reads. weights: all of them, in dtype.
 
-    Of an input embedding that is not the output's too, one row in thousands is read. int8 weights take a byte each;
-    for int4 see `headstart.model.int4`.
+    Of an input embedding that is not the output's too, and of a table of the layers' own inputs, one row in thousands
+    is read. int8 weights take a byte each; for int4 see `headstart.model.int4`.
     """
     text = config.get_text_config()
     if any(getattr(text, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts")):
@@ -76,6 +76,8 @@ def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | No
     numbers = weights // size
     if not getattr(config, "tie_word_embeddings", getattr(text, "tie_word_embeddings", True)):
         numbers -= text.vocab_size * text.hidden_size
+    if own := getattr(text, "hidden_size_per_layer_input", None):
+        numbers -= text.vocab_size_per_layer_input * text.num_hidden_layers * own
     if quantize == "int4":
         head = text.vocab_size * text.hidden_size
         return int((numbers - head) * int4.BITS_OF_A_WEIGHT + head * int4.BITS_OF_THE_HEAD) // 8
