@@ -64,7 +64,11 @@ MISSING: dict[str, tuple[Callable[[Path], object], type[HeadstartError], str]] =
     "layers": (lambda f: stated(f, num_hidden_layers=5), DamagedModel, "layers.4.input_layernorm.weight is missing"),
     "most": (lambda f: stated(f, num_hidden_layers=20), DamagedModel, "its config means a model of"),
     "untied": (lambda f: stored(f, lambda t: t.pop("lm_head.weight")), DamagedModel, "lm_head.weight is missing"),
-    "a width": (lambda f: stated(f, vocab_size=98), DamagedModel, "its config means [98, 32] (and 1 more)"),
+    "a width": (
+        lambda f: stated(f, vocab_size=98),
+        DamagedModel,
+        "its config means [98, 32] (vocab_size is 98) (and 1 more)",
+    ),
     "other norms": (lambda f: stated(f, model_type="qwen3"), DamagedModel, "k_norm.weight is missing"),
     "another type": (lambda f: stated(f, model_type="bert"), DamagedModel, "is missing"),
     "layers left": (lambda f: stated(f, num_hidden_layers=3), UnsupportedModel, "holds model.layers.3."),

@@ -73,7 +73,8 @@ def _show(found: Info, console: Console) -> None:
 
 
 def _facts(found: Info) -> Iterator[tuple[str, str]]:
-    yield "model", f"{found.model}: {found.model_type} ({found.architecture})"
+    of = f", the text model of {found.wrapper}" if found.wrapper else ""
+    yield "model", f"{found.model}: {found.model_type} ({found.architecture}){of}"
     yield "weights", _weights(found)
     yield (
         "shape",

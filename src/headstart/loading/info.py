@@ -30,6 +30,7 @@ from headstart.model.reading import reading
 from headstart.model.recipes import Recipe, recipe_of
 from headstart.model.recipes.words import LayerKind, kinds_of, rest_of
 from headstart.model.stored import Held, check_amount, held_in
+from headstart.model.wrappers import names_of, wrapper_of
 
 DECODERS = {"fused": "row kernels", "lean": "tensor operations", "modules": "transformers' modules"}
 """The forwards in words, by their names."""
@@ -69,6 +70,8 @@ class Info:
 
     model: str
     model_type: str
+    wrapper: str
+    """The model type whose text model it is; empty where it is whole."""
     architecture: str
     """Its class in transformers."""
     stored: str
@@ -141,12 +144,13 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
     counted = _Counted.of(checkpoint)
     floats = not is_gguf(checkpoint.source) and layout_of(config) is None
     if floats and counted is not None and Path(checkpoint.source).is_dir():
-        check_amount(Path(checkpoint.source), counted.parameters)
+        check_amount(Path(checkpoint.source), counted.parameters, names_of(config))
     found = _Formats(checkpoint, recipe, no_recipe, device, counted).all()
     choice = choose(source, "auto")
     return Info(
         model=checkpoint.label,
         model_type=str(text.model_type),
+        wrapper=wrapper_of(config),
         architecture=_architecture(config),
         stored=_stored(checkpoint),
         parameters=counted.parameters if counted is not None else held.numbers if held is not None else 0,

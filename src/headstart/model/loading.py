@@ -21,6 +21,7 @@ from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
 from headstart.model.layer_configs import sizes_of
+from headstart.model.plausible import check_stated
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
 from headstart.model.recipes import find_recipe
@@ -99,12 +100,15 @@ def _load_config(source: str, *, trust_remote_code: bool) -> Any:
     folder = Path(source)
     if folder.is_dir():
         stated = read_object(folder / "config.json", hint="give a directory written by save_pretrained")
+        check_stated(source, stated)
         if not trust_remote_code:
             refuse_remote_code(source, stated)
         check_counts(folder, stated, names_stated(stated))
     config = text_of(AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code))
     check_config(config)
     check_sizes(source, config)
+    if not folder.is_dir():
+        check_stated(source, config.to_dict())
     if folder.is_dir():
         weight_files(folder, convert="model.save_pretrained(path) writes safetensors")
     if is_quantised(config):

@@ -10,7 +10,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,9 @@ _SIZES = (
     *_LAYERS, "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
     "max_position_embeddings",
 )  # fmt: skip
+
+_SHAPES = ("vocab_size", "hidden_size", "intermediate_size", "head_dim")
+"""Fields that shapes of weights follow from."""
 
 _NUMBERED = re.compile(r"(?P<stack>.*?)\.(?P<index>\d+)\.")
 _SAYS_NOTHING = re.compile(r"(\.attn\.(masked_)?bias|\.attention\.(masked_)?bias|inv_freq|[._](k|v|kv)_scale)$")
@@ -113,7 +116,8 @@ def check_counts(folder: Path, stated: Mapping[str, Any], names: Names = str) ->
 def check_amount(folder: Path, needed: int, names: Names = str) -> None:
     """Refuse files that hold far fewer numbers than the model has: transformers would draw all the others.
 
-    needed: parameters of the model. names: of the tensors that count. What is missing of a model that is about as large is named by `check_complete`.
+    needed: parameters of the model. names: of the tensors that count. What is missing of a model that is about as large
+    is named by `check_complete`.
 
     Raises:
         DamagedModel: they do.
@@ -155,7 +159,7 @@ def check_complete(
     """
     if wrong := sorted(found["mismatched_keys"]):
         name, there, wanted = wrong[0]
-        what = f"{name} is {list(there)}, and its config means {list(wanted)}"
+        what = f"{name} is {list(there)}, and its config means {list(wanted)}{_keys_of(model.config, there, wanted)}"
         raise DamagedModel(f"{source!r}: {what}{_more(wrong)}", hint=_AGAIN)
     if missing := sorted(found["missing_keys"]):
         raise DamagedModel(f"{source!r}: {missing[0]} is missing{_more(missing)}", hint=_AGAIN)
@@ -165,7 +169,7 @@ def check_complete(
     if left:
         raise UnsupportedModel(
             f"{source!r} holds {left[0]}{_more(left)}, for which the {model.config.model_type} of its config has no "
-            "place",
+            f"place{_layers_of(left[0], model.config)}",
             hint=_AGAIN,
         )
 
@@ -225,6 +229,35 @@ def _bits(kind: str) -> int:
     """Of a number, by the first digits of its type: BF16, F32, F8_E4M3, I64, BOOL."""
     found = re.match(r"[A-Z]+(\d+)", kind)
     return int(found[1]) if found else 8
+
+
+def _keys_of(config: Any, there: Sequence[int], wanted: Sequence[int]) -> str:
+    """The keys of a config that say a size which the weights have not, in words; nothing where none does."""
+    text = config.get_text_config()
+    said = {key: _read(text, key) for key in _SHAPES}
+    heads, dim = {key: _read(text, key) for key in _SIZES if "heads" in key}, said["head_dim"]
+    if dim is None and isinstance(said["hidden_size"], int) and isinstance(heads["num_attention_heads"], int):
+        dim = said["hidden_size"] // heads["num_attention_heads"]
+    if isinstance(dim, int):
+        said |= {f"{key} * head_dim": count * dim for key, count in heads.items() if isinstance(count, int)}
+    sizes = [size for size, held in zip(wanted, there, strict=False) if size != held]
+    keys = [f"{key} is {size}" for size in sizes for key, value in said.items() if value == size]
+    return f" ({', '.join(keys)})" if keys else ""
+
+
+def _layers_of(name: str, config: Any) -> str:
+    """How many layers a config states, where a tensor is of one more."""
+    numbered, count = _NUMBERED.match(name), _read(config.get_text_config(), "num_hidden_layers")
+    more = numbered is not None and isinstance(count, int) and int(numbered["index"]) >= count
+    return f" (num_hidden_layers is {count})" if more else ""
+
+
+def _read(text: Any, key: str) -> Any:
+    """A field of a config; None where it is missing, or differs from layer to layer."""
+    try:
+        return getattr(text, key, None)
+    except ValueError:
+        return None
 
 
 def _more(names: list[Any]) -> str:

@@ -1,0 +1,80 @@
+"""Whether a recipe can be computed: kernels take its numbers as they are, and would read what is not there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from headstart.base.errors import UnsupportedModel
+from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
+
+
+def check_recipe(recipe: Recipe, model_type: str) -> None:
+    """Refuse sizes of 0, windows of no token, norms without a spread, and factors that are no numbers.
+
+    Raises:
+        UnsupportedModel: there is one; the message names it.
+    """
+    for what in _wrong(recipe):
+        raise UnsupportedModel(
+            f"the config of this {model_type} describes no decoder: {what}",
+            hint="compare config.json with the original's",
+        )
+
+
+def _wrong(recipe: Recipe) -> Iterator[str]:
+    yield from _sizes(width=recipe.width, vocabulary=recipe.vocabulary, layers=len(recipe.layers))
+    yield from _factors(
+        embedding_factor=recipe.embedding_factor, logit_factor=recipe.logit_factor, logit_softcap=recipe.logit_softcap
+    )
+    yield from _norms(recipe.final_norm, recipe.embedding_norm)
+    for index, layer in enumerate(recipe.layers):
+        if (of := layer.attention.keys_of) is not None and not 0 <= of < index:
+            yield f"layer {index} has the keys of layer {of}"
+    for _, layer in recipe.kinds:
+        yield from _layer(layer)
+
+
+def _layer(layer: Layer) -> Iterator[str]:
+    yield from _attention(layer.attention)
+    yield from _sizes(mlp_width=layer.mlp.width)
+    yield from _factors(residual_factor=layer.residual_factor)
+    yield from _norms(layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out)
+    if layer.input is not None:
+        yield from _sizes(input_width=layer.input.width)
+        yield from _norms(layer.input.norm)
+
+
+def _attention(found: Attention) -> Iterator[str]:
+    sizes = {"heads": found.heads, "kv_heads": found.kv_heads, "head_dim": found.dim}
+    if found.window is not None:
+        sizes["window"] = found.window
+    wrong = list(_sizes(**sizes))
+    yield from wrong
+    if not wrong and found.heads % found.kv_heads:
+        yield f"{found.heads} heads cannot share {found.kv_heads} heads of keys"
+    if found.rope is not None and (not 0 < found.rope.rotary <= found.dim or found.rope.rotary % 2):
+        yield f"{found.rope.rotary} numbers of a head of {found.dim} turn"
+    yield from _factors(scaling=found.scaling, softcap=found.softcap, query_beta=found.query_beta)
+    yield from _sizes(query_origin=found.query_origin)
+    yield from _norms(found.q_norm, found.k_norm, found.v_norm)
+
+
+def _sizes(**sizes: object) -> Iterator[str]:
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            yield f"{name} is {size!r:.40}"
+
+
+def _factors(**factors: object) -> Iterator[str]:
+    for name, factor in factors.items():
+        if factor is None:
+            continue
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not math.isfinite(factor):
+            yield f"{name} is {factor!r:.40}"
+
+
+def _norms(*norms: Norm | None) -> Iterator[str]:
+    for norm in norms:
+        if norm is not None and not (isinstance(norm.eps, (int, float)) and 0 <= norm.eps < math.inf):
+            yield f"a norm's epsilon is {norm.eps!r:.40}"
