@@ -108,7 +108,7 @@ def cohere2(described: Description) -> Any:
     return Cohere2Config(
         **described.centred("layer_norm_eps"),
         logit_scale=described.stated.number("logit_scale"),
-        sliding_window=described.stated.whole("attention.sliding_window"),
+        sliding_window=described.stated.count("attention.sliding_window"),
         layer_types=described.kinds(4),
     )
 

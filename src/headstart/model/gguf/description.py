@@ -109,7 +109,7 @@ class Description:
         return {
             "rope_type": "yarn",
             "factor": factor,
-            "original_max_position_embeddings": stated.whole("rope.scaling.original_context_length"),
+            "original_max_position_embeddings": stated.count("rope.scaling.original_context_length"),
             "beta_fast": stated.number("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": stated.number("rope.scaling.yarn_beta_slow", 1.0),
             **more,
@@ -124,7 +124,7 @@ class Description:
             "long_factor": self._factors(LONG_FACTORS),
             "short_factor": self._factors(SHORT_FACTORS),
             "attention_factor": self.stated.positive("rope.scaling.attn_factor", 1.0),
-            "original_max_position_embeddings": self.stated.whole("rope.scaling.original_context_length"),
+            "original_max_position_embeddings": self.stated.count("rope.scaling.original_context_length"),
         }
 
     def _factors(self, name: str) -> list[float]:

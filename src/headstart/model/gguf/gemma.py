@@ -25,7 +25,7 @@ def gemma2(described: Description) -> Any:
     return Gemma2Config(
         **described.rms(),
         query_pre_attn_scalar=_divisor(described, "gemma2"),
-        sliding_window=described.stated.whole("attention.sliding_window", 4096),
+        sliding_window=described.stated.count("attention.sliding_window", 4096),
         layer_types=described.kinds(2),
         attn_logit_softcapping=_cap(described, "attn_logit_softcapping", 50.0),
         final_logit_softcapping=_cap(described, "final_logit_softcapping", 30.0),

@@ -49,6 +49,13 @@ class Metadata:
             raise self.wrong(key, "a whole number")
         return value
 
+    def count(self, key: str, default: Any = _REQUIRED) -> Any:
+        """A whole number from 1."""
+        found = self.whole(key, default)
+        if not found:
+            raise self.wrong(key, "a whole number above 0")
+        return found
+
     def number(self, key: str, default: Any = _REQUIRED) -> Any:
         """A finite number."""
         value = self._present(key, default)
