@@ -34,9 +34,10 @@ from headstart.types import Draft, Seconds
 ROWS = (1, 2, 4, 6, 8, 9, 16, 32, 48)
 
 
-def read_bandwidth() -> float:
-    """Bytes per second at which all threads together read 1 GiB that no cache holds: the best of several sums."""
-    numbers = torch.ones(2**28)
+def read_bandwidth(size: int = 2**30) -> float:
+    """Bytes per second at which all threads together read so many bytes: the best of several sums. No cache holds the
+    1 GiB that is read by default."""
+    numbers = torch.ones(max(1, size // 4))
     best = min(_seconds(numbers.sum) for _ in range(7))
     return numbers.numel() * 4 / best
 

@@ -110,11 +110,12 @@ def _servers(args: argparse.Namespace) -> list[tuple[str, list[str]]]:
 class Race:
     """The contenders of one file, up and waiting. Who cannot take part is listed with the reason."""
 
-    def __init__(self, target: Path, args: argparse.Namespace) -> None:
+    def __init__(self, target: Path, args: argparse.Namespace, asked: Sequence[Contender] | None = None) -> None:
+        """asked: who takes part; `contenders` says it otherwise."""
         self.workers: dict[str, Worker] = {}
         self.absent: dict[str, str] = {}
         self.memory: dict[str, int] = {}
-        for contender in contenders(args):
+        for contender in contenders(args) if asked is None else asked:
             try:
                 self.workers[contender.label] = contender.start(target, args)
             except (Absent, OSError) as reason:
@@ -174,26 +175,29 @@ def plain_of(name: str, names: Iterable[str]) -> str:
     return plain[0] if plain else name
 
 
-def reading(race: Race, lengths: Sequence[int], rounds: int) -> dict[str, dict[int, list[float]]]:
-    """Seconds of a prompt of so many tokens with one new token, of the plain contenders."""
+def reading(
+    race: Race, lengths: Sequence[int], rounds: int, vocabulary: int = 30000
+) -> dict[str, dict[int, list[float]]]:
+    """Seconds of a prompt of so many tokens with one new token, of the plain contenders. vocabulary: tokens below it
+    make up the prompts."""
     found: dict[str, dict[int, list[float]]] = {}
     for turn in range(rounds):
         for length in lengths:
-            prompt = [(7 + 7919 * number) % 30000 for number in range(length)]
+            prompt = [(7 + 7919 * number) % vocabulary for number in range(length)]
             for name in [n for n in race.turns(turn) if "plain" in n]:
                 if (made := race.complete(name, prompt, 1)) is not None:
                     found.setdefault(name, {}).setdefault(length, []).append(made[1])
     return found
 
 
-def forwards(race: Race, context: int, repetitions: int) -> dict[str, dict[int, float]]:
+def forwards(race: Race, context: int, repetitions: int, widths: Sequence[int] = ROWS) -> dict[str, dict[int, float]]:
     """Median seconds of a forward by rows, of the engines that can time one; all row counts take turns."""
-    found: dict[str, dict[int, list[float]]] = {name: {n: [] for n in ROWS} for name in (OURS, THEIRS)}
+    found: dict[str, dict[int, list[float]]] = {name: {n: [] for n in widths} for name in (OURS, THEIRS)}
     for _ in range(repetitions + 1):
         for name in [name for name in found if name in race.workers]:
             for rows, seconds in found[name].items():
                 seconds.append(race.workers[name].forward(rows, context))
-    return {name: {n: median(s[1:]) for n, s in by_rows.items() if s} for name, by_rows in found.items()}
+    return {name: {n: median(s[1:]) for n, s in by.items()} for name, by in found.items() if all(by.values())}
 
 
 def table(label: str, found: Mapping[str, Any]) -> Table:
@@ -211,16 +215,17 @@ def table(label: str, found: Mapping[str, Any]) -> Table:
     return made
 
 
-def costs(found: Mapping[str, Any]) -> Table:
-    made = Table(title="milliseconds")
+def costs(found: Mapping[str, Any], label: str = "") -> Table:
+    made = Table(title=f"{label}milliseconds")
     made.add_column("")
     rows, lengths = found["forwards"], found["reading"]
-    for n in ROWS:
+    widths = sorted({n for by in rows.values() for n in by})
+    for n in widths:
         made.add_column(f"{n} row{'s' * (n > 1)}", justify="right")
     for n in (asked := sorted({n for by in lengths.values() for n in by})):
         made.add_column(f"prompt {n}", justify="right")
     for name in dict.fromkeys([*rows, *lengths]):
-        cells = [rows.get(name, {}).get(n) for n in ROWS]
+        cells = [rows.get(name, {}).get(n) for n in widths]
         cells += [median(lengths[name][n]) if n in lengths.get(name, {}) else None for n in asked]
         made.add_row(name, *("" if cell is None else f"{cell * 1e3:.1f}" for cell in cells))
     return made

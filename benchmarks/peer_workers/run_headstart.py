@@ -54,7 +54,7 @@ def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
         drafters[options["mode"]],
         device="cpu",
         dtype=options.get("dtype", "bfloat16"),
-        quantize="int8" if options["precision"] == "int8" else None,
+        quantize=options["precision"] if options["precision"] in ("int8", "int4") else None,
         num_speculative_tokens=options.get("k"),
         draft_tree="mixed" if options["mode"] in ("trees", "heads") else "auto",
         max_batch_size=options["batch"],
@@ -71,7 +71,12 @@ def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
         one = outputs[0].stats.target_forwards + outputs[0].stats.prefill_forwards
         return [list(output.tokens) for output in outputs], one if len(outputs) == 1 else None
 
-    facts = {"versions": versions("headstart", "torch", "transformers"), "loaded_bytes": resident_bytes() - before}
+    facts = {
+        "versions": versions("headstart", "torch", "transformers"),
+        "decoder": engine.target.decoder,
+        "bytes_before": before,
+        "loaded_bytes": resident_bytes() - before,
+    }
     return complete, facts, timed_forward(engine.target)
 
 

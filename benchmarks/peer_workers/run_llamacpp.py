@@ -135,7 +135,7 @@ def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
 
     system = llama_cpp.llama_print_system_info().decode()
     facts = {"versions": {"llama-cpp-python": llama_cpp.__version__}, "system": " ".join(system.split())}
-    return complete, {**facts, "loaded_bytes": loaded}, timed_forward(model)
+    return complete, {**facts, "bytes_before": before, "loaded_bytes": loaded}, timed_forward(model)
 
 
 if __name__ == "__main__":

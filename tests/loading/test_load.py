@@ -149,6 +149,7 @@ REFUSED = {
     "qwen3_next": (lambda: tf.Qwen3NextConfig(), "linear_attention"),
     "t5": (lambda: tf.T5Config(), "encoder-decoder"),
     "bert": (lambda: tf.ViTConfig(), "not a causal language model"),
+    "falcon": (lambda: tf.FalconConfig(alibi=True), "does not know alibi=True"),
     "bloom": (lambda: tf.BloomConfig(), "in its own code"),
     "llama4": (lambda: tf.Llama4TextConfig(), "chunked_attention"),
 }

@@ -102,7 +102,7 @@ def test_a_fast_forward_is_not_taken_for_what_it_does_not_compute() -> None:
     assert ModelRunner(adopt(other)).decoder == "modules"
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2", "mixtral"])
 def test_a_kept_tree_path_continues_as_if_it_had_been_read(name: str, tiny: Callable[..., str]) -> None:
     """Compaction: after the accepted path is gathered, the next logits are those of the plain text."""
     runner = ModelRunner(adopt(AutoModelForCausalLM.from_pretrained(tiny(name), dtype=torch.float32)))
@@ -143,12 +143,13 @@ def test_rewinding_forward_is_an_error(tiny: Callable[..., str]) -> None:
 
 
 def test_a_model_whose_attention_is_not_ours_is_refused() -> None:
-    """The probe: StableLM swallows keyword arguments on the way to its attention, so ours cannot be driven."""
+    """The probe: Nemotron swallows keyword arguments on the way to its attention, so ours cannot be driven; and with
+    this activation it has no recipe."""
     import transformers as tf
 
-    config = tf.StableLmConfig(
+    config = tf.NemotronConfig(
         vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=4, bos_token_id=1, eos_token_id=2,
+        num_key_value_heads=4, bos_token_id=1, eos_token_id=2, hidden_act="tanh",
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config).eval()
     with pytest.raises(UnsupportedModel, match="attention interface"):
@@ -157,7 +158,7 @@ def test_a_model_whose_attention_is_not_ours_is_refused() -> None:
 
 def test_the_probe_finds_positions_that_are_not_driven(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that ignores position_ids gives other logits on a tree, and is refused with the error's size."""
-    model = adopt(random_model("llama"))
+    model = adopt(random_model("mixtral"))
     rotary = model.model.rotary_emb
     original = rotary.forward
 

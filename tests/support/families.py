@@ -137,6 +137,9 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             use_double_wide_mlp=True,
         )
     ),
+    "gemma4_unified_text": lambda: tf.Gemma4UnifiedTextConfig(
+        **{name: value for name, value in _gemma4(layer_types=_ALTERNATING).items() if "per_layer_input" not in name}
+    ),
     "gemma4_text, keys as values": lambda: tf.Gemma4TextConfig(
         **_gemma4(
             layer_types=_ALTERNATING,

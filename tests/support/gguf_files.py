@@ -97,11 +97,17 @@ def architecture_of(config: Any) -> str:
     return _CALLED.get(config.model_type, config.model_type)
 
 
+@cache
+def _names(architecture: str, layers: int) -> gguf.TensorNameMap:
+    numbers = {name: each for each, name in gguf.MODEL_ARCH_NAMES.items()}
+    return gguf.get_tensor_name_map(numbers[architecture], layers)
+
+
 def stored_name(config: Any, parameter: str) -> str:
     """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
-    architecture = {name: each for each, name in gguf.MODEL_ARCH_NAMES.items()}[architecture_of(config)]
-    table = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
-    found = table.get_name(parameter, try_suffixes=(".weight", ".bias"))
+    found = _names(architecture_of(config), config.num_hidden_layers).get_name(
+        parameter, try_suffixes=(".weight", ".bias")
+    )
     if parameter == "lm_head.weight":  # of which the table says nothing for models that are never converted with one
         found = "output.weight"
     assert found is not None, parameter

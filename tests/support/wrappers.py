@@ -27,6 +27,7 @@ _TOWER: dict[str, Any] = {
     "global_attn_indexes": [0], "position_embedding_size": 16, "encoder_layers": 1, "encoder_attention_heads": 2,
     "d_model": 32, "encoder_ffn_dim": 48, "mlp_dim": 48, "num_key_value_heads": 2, "output_proj_dims": 48,
     "subsampling_conv_channels": [8, 8], "num_mel_bins": 16, "max_source_positions": 16, "pooling_kernel_size": 1,
+    "vocab_size": 64, "mm_embed_dim": 48, "mm_posemb_size": 16,
 }  # fmt: skip
 _MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
 
@@ -35,9 +36,15 @@ OF_TEXT: dict[str, dict[str, Any]] = {
     "gemma3": {"sliding_window": 8, "layer_types": _WINDOWS},
     "gemma4": {
         "sliding_window": 8, "layer_types": [*_WINDOWS, *_WINDOWS], "num_hidden_layers": 4, "num_kv_shared_layers": 2,
-        "vocab_size_per_layer_input": VOCAB, "hidden_size_per_layer_input": 16, "per_layer_config": {1: {"head_dim": 32}, 3: {"head_dim": 32}},
+        "vocab_size_per_layer_input": VOCAB, "hidden_size_per_layer_input": 16,
+        "per_layer_config": {1: {"head_dim": 32}, 3: {"head_dim": 32}},
         "use_double_wide_mlp": True, "final_logit_softcapping": 20.0,
     },
+    "gemma4_unified": {
+        "sliding_window": 8, "layer_types": _WINDOWS, "attention_k_eq_v": True,
+        "per_layer_config": {1: {"head_dim": 32}},
+    },
+    "glm46v": {"rope_parameters": {**_MROPE, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 2]}},
     "glm4v": {"rope_parameters": {**_MROPE, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 2]}},
     "lfm2_vl": {"layer_types": ["full_attention"] * 2},
     "mistral3": {"sliding_window": 8},
@@ -48,13 +55,21 @@ OF_TEXT: dict[str, dict[str, Any]] = {
 """What their text models state beside sizes."""
 
 
+OPTIONAL: dict[str, dict[str, Any]] = {
+    "gemma4": {"vision_config": tf.Gemma4VisionConfig(), "audio_config": tf.Gemma4AudioConfig()},
+    "gemma4_unified": {"vision_config": tf.Gemma4UnifiedVisionConfig()},
+}
+"""Towers that they have only if they are asked for."""
+
+
 def config_of(kind: str) -> Any:
     """A config of one's own, with few tokens and small towers."""
     usual = AutoConfig.for_model(kind)
     parts: dict[str, Any] = {}
     for name in ("vision_config", "audio_config", "high_res_vision_config"):
-        if getattr(usual, name, None) is not None:
-            parts[name] = _small(getattr(usual, name), _TOWER)
+        tower = getattr(usual, name, None) or OPTIONAL.get(kind, {}).get(name)
+        if tower is not None:
+            parts[name] = _small(tower, _TOWER)
     parts["text_config"] = _small(usual.text_config, _TEXT) | OF_TEXT.get(kind, {})
     own = {
         "image_token_id": IMAGE, "image_token_index": IMAGE, "video_token_id": VIDEO, "video_token_index": VIDEO,
@@ -73,7 +88,7 @@ def random_wrapper(kind: str, *, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     config = config_of(kind)
     auto = AutoModelForImageTextToText if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING else None
-    model = auto.from_config(config) if auto else getattr(tf, AUDIO_CLASSES[kind])(config)
+    model = auto.from_config(config) if auto else getattr(tf, AUDIO_CLASSES.get(kind, ""))(config)
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -20,6 +20,7 @@ from headstart.drafters.growing.first_layers import LONGEST, FirstLayersAhead, F
 from headstart.drafters.growing.grow import Residual
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
+from headstart.model.recipes import recipe_of
 from headstart.model.runner import ModelRunner
 from headstart.types import TreeKind
 
@@ -104,9 +105,9 @@ def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> in
 
 def _share(target: ModelRunner, layers: int) -> float:
     """Of a forward's weights, what so many layers and the head read (attention counted as four square matrices)."""
-    config = target.config
-    width = config.hidden_size
-    head = target.vocab_size / (4 * width + 3 * config.intermediate_size)
+    recipe = recipe_of(target.config)  # decoders that can be left early have one
+    mlp = recipe.layers[0].mlp
+    head = target.vocab_size / (4 * recipe.width + (3 if mlp.gated else 2) * mlp.width)
     return float((layers + head) / (target.layers + head))
 
 

@@ -60,8 +60,8 @@ def refuse_media(ids: Sequence[int], media: Mapping[int, str]) -> None:
     found = next((token for token in ids if token in media), None) if media else None
     if found is not None:
         raise InvalidPrompt(
-            f"the prompt holds token {found}, which stands for {_ARTICLES[media[found]]}, and only the text model runs here",
-            hint="ask in text alone, or serve this model with a system that runs all of it",
+            f"the prompt holds token {found}, which stands for {_ARTICLES[media[found]]}: this engine runs text alone",
+            hint="take it out of the prompt, or run the whole model with transformers",
         )
 
 

@@ -53,7 +53,7 @@ class TargetOptions:
     quantize: str | None = _target(
         None,
         "Run the target on 8-bit integers, which needs a processor with VNNI, or 4-bit ones or 8-bit ones in "
-        "groups, which need AVX2 and a model of the Llama, Mistral or Qwen families. A GGUF file or a quantised "
+        "groups, which need AVX2 and a model that headstart's own decoder runs. A GGUF file or a quantised "
         "checkpoint runs on its own codes by default where it can; 'none' makes floats of them.",
         kind=Quantize,
     )

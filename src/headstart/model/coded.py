@@ -12,7 +12,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
-from headstart.model.recipes import find_recipe
+from headstart.model.recipes import find_recipe, recipe_of
 
 
 def joined_with(config: Any, module: str) -> list[str]:
@@ -54,19 +54,26 @@ def with_codes(
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.Linear | nn.Embedding) and (layer := coded(name, module)) is not None:
             model.set_submodule(name, layer)
-    base = model.model.to_empty(device="cpu")
-    base.rotary_emb = type(base.rotary_emb)(config=model.config)
+    recipe = recipe_of(config)
+    base = getattr(model, model.base_model_prefix).to_empty(device="cpu")
+    ropes = [layer.attention.rope for layer in recipe.layers if layer.attention.rope is not None]
+    rotaries = {}
+    for name in {each.module or recipe.rotary for each in ropes}:
+        rotary = model.get_submodule(name)
+        rotaries[name] = type(rotary)(config=rotary.config)
+        model.set_submodule(name, rotaries[name])
     for module in base.modules():
-        if next(module.buffers(recurse=False), None) is not None and module is not base.rotary_emb:
+        if next(module.buffers(recurse=False), None) is not None and module not in rotaries.values():
             for parameter in module.parameters(recurse=False):
                 parameter._is_hf_initialized = True
             model._init_weights(module)  # buffers that no checkpoint holds: the factor of Gemma's embedding
+    embedding = model.get_submodule(recipe.embedding)
     if not isinstance(model.lm_head, nn.Linear):
         return model
-    if config.tie_word_embeddings and isinstance(base.embed_tokens, GroupedEmbedding):
-        model.lm_head = GroupedLinear(base.embed_tokens.held)
+    if config.tie_word_embeddings and isinstance(embedding, GroupedEmbedding):
+        model.lm_head = GroupedLinear(embedding.held)
     elif config.tie_word_embeddings:
-        model.lm_head.weight = base.embed_tokens.weight
+        model.lm_head.weight = embedding.weight
     else:
         model.lm_head.to_empty(device="cpu")
     return model

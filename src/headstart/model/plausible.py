@@ -91,7 +91,7 @@ def _numbers(part: Mapping[str, Any], key: str, wrong: Callable[[Any], str]) -> 
 
 def _size(most: float, low: int = 1) -> Callable[[Any], str]:
     def wrong(value: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value % 1:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value % 1:
             return "and must be a whole number"
         return "which no model has" if not low <= value <= most else ""
 
@@ -99,7 +99,7 @@ def _size(most: float, low: int = 1) -> Callable[[Any], str]:
 
 
 def _positive(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return "and must be a finite number"
     return "" if value > 0 else "and must be above 0"
 

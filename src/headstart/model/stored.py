@@ -116,7 +116,8 @@ def check_counts(folder: Path, stated: Mapping[str, Any], names: Names = str) ->
 def check_amount(folder: Path, needed: int, names: Names = str) -> None:
     """Refuse files that hold far fewer numbers than the model has: transformers would draw all the others.
 
-    needed: parameters of the model. names: of the tensors that count. What is missing of a model that is about as large is named by `check_complete`.
+    needed: parameters of the model. names: of the tensors that count. What is missing of a model that is about as large
+    is named by `check_complete`.
 
     Raises:
         DamagedModel: they do.

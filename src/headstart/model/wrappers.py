@@ -16,27 +16,30 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from headstart.base.errors import UnsupportedModel
 
 WRAPPERS = frozenset({
-    "aya_vision", "cohere2_vision", "deepseek_vl", "exaone4_5", "gemma3", "gemma4", "glm4v", "got_ocr2", "idefics2",
-    "idefics3", "internvl", "lfm2_vl", "lighton_ocr", "llava", "llava_next", "llava_onevision", "mistral3",
-    "qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_vl", "smolvlm", "vipllava", "voxtral",
+    "aria", "aya_vision", "cohere2_vision", "deepseek_vl", "deepseek_vl_hybrid", "exaone4_5", "gemma3", "gemma4",
+    "gemma4_unified", "glm46v", "glm4v", "got_ocr2", "hyperclovax_vision_v2", "idefics2", "idefics3", "internvl",
+    "lfm2_vl", "lighton_ocr", "llava", "llava_next", "llava_next_video", "llava_onevision", "mistral3", "ovis2",
+    "qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_vl", "smolvlm", "video_llama_3", "video_llava", "vipllava",
+    "voxtral",
 })  # fmt: skip
 """By the `model_type` of a config of transformers."""
 
 SAME_ON_TEXT = {
     "glm4v_text": "glm4", "qwen2_5_vl_text": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
 }  # fmt: skip
-"""Text models that transformers has no causal LM for, and the model that computes the same: theirs turn queries and keys
+"""Text models that transformers has no causal LM for, and models that compute the same. Theirs turn queries and keys
 by three positions, which are equal for a token of text."""
 
 RENAMED = {
     r"^language_model\.lm_head\.": "lm_head.",
     r"^(?:model\.(?:language_model|text_model)|language_model\.model)\.": "model.",
 }
-"""What names of the text model's weights begin with, and what its own class calls that: a key mapping of transformers."""
+"""What names of the text model's weights begin with, and what its own class calls that: transformers' `key_mapping`."""
 
 _BESIDE = re.compile(
-    r"(?:model\.)?(?:visual|vision_tower|vision_model|vision_encoder|vision_projection|embed_vision|audio_tower"
-    r"|embed_audio|multi_modal_projector|connector|aligner|image_newline)\b"
+    r"(?:model\.)?(?:visual|visual_embeddings_table|vision_tower|vision_model|vision_encoder|vision_embedder"
+    r"|vision_projection|vision_projector|high_res_vision_(?:alpha|model|neck|proj)|embed_vision|image_tower"
+    r"|image_newline|video_tower|audio_tower|embed_audio|multi_modal_projector|projector|connector|aligner)\b"
 )
 """What names of all other weights begin with."""
 

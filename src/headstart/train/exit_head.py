@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
+from headstart.model.decoders.parts import gain_of
 from headstart.model.heads import exit as exits
 from headstart.model.recipes import find_recipe
 from headstart.train.acceptance import Guessed, acceptance_rates, chain_rates
@@ -69,7 +70,9 @@ class ExitStudent(Student):
         super().__init__(options, material)
         self._vocab = int(config.vocab_size)
         depth = int(config.num_hidden_layers)
-        if find_recipe(config) is None or depth < 2:
+        recipe = find_recipe(config)
+        norm = None if recipe is None else recipe.final_norm
+        if norm is None or depth < 2:
             hint = "exits need headstart's own decoder; train a head or a draft model instead"
             raise UnsupportedModel(f"{config.model_type} of {depth} layers cannot be left early", hint=hint)
         self.layers = options.layers or max(1, depth // 4)
@@ -84,8 +87,8 @@ class ExitStudent(Student):
             order = by_frequency(material.train.ids, self._vocab)
             self.known = order[:wanted].sort().values.to(material.device)
         self._theirs = self.states.output if self.known is None else self.states.output.only(self.known)
-        norm = target.model.norm
-        module = ExitModule(norm.weight.detach().float(), float(norm.variance_epsilon))
+        gain = gain_of(target, norm)
+        module = ExitModule(torch.ones(int(config.hidden_size)) if gain is None else gain, norm.eps)
         self.module = module.to(material.device, material.dtype)
         self.size = self._vocab if self.known is None else len(self.known)
         """Tokens that it knows."""

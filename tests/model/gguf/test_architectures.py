@@ -191,6 +191,37 @@ def test_what_is_not_known_is_refused_by_name(
         checkpoint.load_config(str(write(tmp_path / "m.gguf", made(name), metadata=said)))
 
 
+def test_queries_of_mistral3_need_no_scale(tmp_path: Path) -> None:
+    model = made("ministral3")
+    found = checkpoint.load_config(
+        str(write(tmp_path / "m.gguf", model, metadata={"attention.temperature_scale": None}))
+    )
+    assert found.model_type == "mistral"
+    assert found.rope_parameters["factor"] == 8.0
+
+
+def test_windows_that_old_files_do_not_state(tmp_path: Path) -> None:
+    """The largest EXAONE 4, of 64 layers, is the only one with windows."""
+    config = MODELS["exaone4, no windows"]()
+    config.num_hidden_layers, config.layer_types = 64, ["full_attention"] * 64
+    found = checkpoint.load_config(str(write(tmp_path / "m.gguf", random_model(config))))
+    assert (found.sliding_window, found.layer_types) == (4096, _KINDS * 16)
+    stated = {"attention.sliding_window": 8, "attention.sliding_window_pattern": [True, False] * 32}
+    found = checkpoint.load_config(str(write(tmp_path / "s.gguf", random_model(config), metadata=stated)))
+    assert (found.sliding_window, found.layer_types) == (8, ["sliding_attention", "full_attention"] * 32)
+
+
+def test_layers_with_a_window_may_turn_by_another_base(tmp_path: Path) -> None:
+    said = {"rope.freq_base_swa": 333.0}
+    found = checkpoint.load_config(str(write(tmp_path / "m.gguf", made("olmo3"), metadata=said)))
+    assert found.rope_parameters["sliding_attention"]["rope_theta"] == 333.0
+    assert found.rope_parameters["full_attention"]["rope_theta"] == 1e4
+    for name in ("cohere2", "exaone4"):
+        path = str(write(tmp_path / f"{name}.gguf", made(name), metadata=said))
+        with pytest.raises(UnsupportedModel, match=r"rope.freq_base_swa is 333, and rope.freq_base 10000"):
+            checkpoint.load_config(path)
+
+
 def test_damaged_factors_of_a_rotation_are_refused(tmp_path: Path) -> None:
     model = made("phi3")
     for factors, message in (

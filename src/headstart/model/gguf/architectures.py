@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from headstart.model.gguf import gemma
-from headstart.model.gguf.description import Description
+from headstart.model.gguf.description import LOCAL_BASE, Description
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ def arcee(described: Description) -> Any:
 
 def cohere2(described: Description) -> Any:
     """Every fourth layer has no window; layers without one have no positions."""
+    described.one_base()
     return Cohere2Config(
         **described.centred("layer_norm_eps"),
         logit_scale=described.stated.number("logit_scale"),
@@ -119,6 +120,7 @@ def ernie(described: Description) -> Any:
 def exaone4(described: Description) -> Any:
     """Only the largest, of 64 layers, has windows, and its older files do not say so."""
     window = described.window() or (4096 if described.layers == _LAYERS_OF_EXAONE_32B else None)
+    described.one_base()
     kinds = described.kinds(4) if window else [_FULL] * described.layers
     return Exaone4Config(**described.rms(), sliding_window=window, layer_types=kinds)
 
@@ -175,7 +177,7 @@ def olmo2(described: Description) -> Any:
     if (window := described.window()) is None:
         return Olmo2Config(**common, attention_bias=bias)
     rope = common.pop("rope_parameters")
-    local = {"rope_type": "default", "rope_theta": rope["rope_theta"]}
+    local = {"rope_type": "default", "rope_theta": described.local_base(rope["rope_theta"])}
     return Olmo3Config(
         **common,
         rope_parameters={"full_attention": rope, "sliding_attention": local},
@@ -226,19 +228,19 @@ _SCALES = frozenset({"attention.scale", "embedding_scale", "residual_scale", "lo
 ARCHITECTURES = {
     "apertus": Architecture(apertus, frequencies=True),
     "arcee": Architecture(arcee, neighbours=True, frequencies=True),
-    "cohere2": Architecture(cohere2, frozenset({"logit_scale", _PATTERN})),
+    "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, _PATTERN})),
     "ernie4_5": Architecture(ernie),
-    "exaone4": Architecture(exaone4, frozenset({_PATTERN}), frequencies=True),
+    "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, _PATTERN}), frequencies=True),
     "gemma": Architecture(gemma.gemma),
     "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", _PATTERN})),
-    "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", "rope.freq_base_swa", _PATTERN})),
+    "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", LOCAL_BASE, _PATTERN})),
     "glm4": Architecture(glm4, part=True),
     "granite": Architecture(granite, _SCALES, neighbours=True),
     "hunyuan-dense": Architecture(hunyuan),
     "llama": Architecture(llama, neighbours=True, frequencies=True),
     "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
     "nemotron": Architecture(nemotron, part=True),
-    "olmo2": Architecture(olmo2, frozenset({_PATTERN})),
+    "olmo2": Architecture(olmo2, frozenset({LOCAL_BASE, _PATTERN})),
     "phi3": Architecture(phi3, part=True),
     "qwen2": Architecture(qwen2, frequencies=True),
     "qwen3": Architecture(qwen3, frequencies=True),

@@ -15,6 +15,8 @@ from headstart.model.gguf.metadata import Metadata
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 """What the frequencies of a rotation are divided by in texts beyond the length that was trained first, and up to it."""
 
+LOCAL_BASE = "rope.freq_base_swa"
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
@@ -53,6 +55,16 @@ class Description:
     def window(self) -> int | None:
         """The sliding window; None without one."""
         return self.stated.whole("attention.sliding_window", 0) or None
+
+    def local_base(self, default: float) -> float:
+        """The base of the rotation in layers with a window."""
+        return float(self.stated.positive(LOCAL_BASE, default))
+
+    def one_base(self) -> None:
+        """Raise `UnsupportedModel` if layers with a window turn by another base than others."""
+        base = self.stated.positive("rope.freq_base", 10000.0)
+        if self.local_base(base) != base:
+            raise self.file.not_run(f"{LOCAL_BASE} is {self.local_base(base):g}, and rope.freq_base {base:g}")
 
     def kinds(self, period: int) -> list[str]:
         """The kind of each layer's attention: every period-th is full. A file may state the period, or each layer."""

@@ -34,8 +34,7 @@ def gemma2(described: Description) -> Any:
 
 def gemma3(described: Description) -> Any:
     common, window = described.rms(), described.window()
-    base = described.stated.positive("rope.freq_base_swa", 10000.0)
-    local = {"rope_type": "default", "rope_theta": base}
+    local = {"rope_type": "default", "rope_theta": described.local_base(10000.0)}
     common["rope_parameters"] = {"full_attention": common["rope_parameters"], "sliding_attention": local}
     return Gemma3TextConfig(
         **common,

@@ -1,4 +1,4 @@
-"""The forward of Llama-shaped decoders in C++, compiled once per machine and called through plain C.
+"""The forward of decoders in C++, compiled once per machine and called through plain C.
 
 A decoder's forward is hundreds of small operations, and for small models and few rows their calls cost more than
 their work. Here it is one call, and each row is computed in one fixed order, so that its result does not depend on

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
@@ -50,7 +50,7 @@ class QuantisedCheckpoint:
         except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise tensors.damaged(f"its config describes no model: {first}") from error
-        self.shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in _stored(model)}
         linears = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
         self._check(linears)
 
@@ -81,8 +81,8 @@ class QuantisedCheckpoint:
         return StoredWeights(shape, self.layout.bits, rows_of, self.layout.by_output)
 
     def fill(self, model: nn.Module) -> None:
-        """Read the parameters of a model on the CPU."""
-        for name, parameter in model.named_parameters():
+        """Read the parameters and stored buffers of a model on the CPU."""
+        for name, parameter in _stored(model):
             module, _, kind = name.rpartition(".")
             if kind == "weight" and self.coded(module):
                 shape = self._shape(module)
@@ -142,6 +142,13 @@ class QuantisedCheckpoint:
         if name.endswith(".bias") and self.tensors.dtype(name) in FLOATS and len(self.tensors.shape(name)) == 1:
             return not bool(self.tensors.read(name).any())
         return False
+
+
+def _stored(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What checkpoints hold of a model: its parameters, and buffers such as the numbers of an xIELU activation."""
+    yield from model.named_parameters()
+    kept = model.state_dict()
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
 
 
 def plain(config: Any) -> Any:

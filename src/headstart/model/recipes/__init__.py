@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from headstart.base.errors import HeadstartError, UnsupportedModel
+from headstart.model.reading import first_line
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.sane import check_recipe
 from headstart.model.recipes.stated import Stated
@@ -25,6 +26,7 @@ BUILDERS = {
     "gemma2": "gemma.gemma2",
     "gemma3_text": "gemma.gemma3",
     "gemma4_text": "gemma4.gemma4",
+    "gemma4_unified_text": "gemma4.gemma4",
     "glm": "glm.glm",
     "glm4": "glm.glm4",
     "gpt2": "gpt.gpt2",
@@ -56,6 +58,11 @@ BUILDERS = {
 }
 """By the `model_type` of a config of transformers: file and function. A file is imported when a model needs it."""
 
+MOST_LAYERS = 10_000
+"""A config that states more is damaged."""
+
+_COMPARE = "compare config.json with the original's"
+
 
 def recipe_of(config: Any) -> Recipe:
     """The recipe of a model with this config of transformers.
@@ -71,6 +78,9 @@ def recipe_of(config: Any) -> Recipe:
             f"headstart's own decoder does not know the model type {text.model_type!r}",
             hint="leave quantize out: the modules of transformers then run the model",
         )
+    layers = getattr(text, "num_hidden_layers", None)
+    if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:  # before a list is made of so many
+        raise UnsupportedModel(f"num_hidden_layers={layers!r:.60} of a {text.model_type} config", hint=_COMPARE)
     stated = Stated(text)
     file, _, function = place.partition(".")
     build: Callable[[Stated], Recipe] = getattr(import_module(f"{__name__}.{file}"), function)
@@ -82,8 +92,7 @@ def recipe_of(config: Any) -> Recipe:
         if isinstance(error, HeadstartError):
             raise
         raise UnsupportedModel(
-            f"the config of this {text.model_type} describes no decoder: {type(error).__name__}: {error}",
-            hint="compare config.json with the original's",
+            f"a {text.model_type} config cannot be read at {stated.last}: {first_line(error)}", hint=_COMPARE
         ) from error
     return recipe
 

@@ -14,7 +14,7 @@ def norm(stated: Stated, name: str | None) -> Norm:
 
 
 def gemma4(stated: Stated) -> Recipe:
-    """Not its mixture of experts (26B-A4B)."""
+    """Also the "unified" one (12B), which has no inputs of layers; not the mixture of experts (26B-A4B)."""
     stated.must_be("enable_moe_block", False)
     stated.must_be("use_bidirectional_attention", "vision")  # which acts on the tokens of images alone
     for name in ("num_experts", "top_k_experts", "moe_intermediate_size"):
@@ -82,12 +82,12 @@ def _attention(stated: Stated, index: int, kind: str, window: int | None, keys_o
 
 def _inputs(stated: Stated) -> TokenInputs | None:
     width = stated.get("hidden_size_per_layer_input")
-    of_table = stated.vocab_size_per_layer_input
+    tokens = stated.get("vocab_size_per_layer_input")
     if not width:
         return None
     stated.must_be("hidden_activation", "gelu_pytorch_tanh", "gelu_new", "gelu_fast")  # that of `LayerInput`
-    if of_table < stated.vocab_size:
-        raise stated.refused("vocab_size_per_layer_input", of_table)
+    if tokens is None or tokens < stated.vocab_size:
+        raise stated.refused("vocab_size_per_layer_input", tokens)
     return TokenInputs(
         width,
         table="model.embed_tokens_per_layer",

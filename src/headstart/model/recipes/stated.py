@@ -48,9 +48,12 @@ class Stated:
     def __init__(self, config: Any) -> None:
         self.config = config
         self._read: set[str] = set()
+        self.last = ""
+        """The field that was read last."""
 
     def __getattr__(self, name: str) -> Any:
         """A field that must be there."""
+        self.last = name
         self._read.add(name)
         if not hasattr(self.config, name):
             raise UnsupportedModel(
@@ -61,6 +64,7 @@ class Stated:
 
     def get(self, name: str, default: Any = None) -> Any:
         """A field that may be missing or None."""
+        self.last = name
         self._read.add(name)
         found = getattr(self.config, name, None)
         return default if found is None else found

@@ -1,0 +1,518 @@
+"""Write a model with random weights and the shape of a real one: a folder, a GGUF file, or both.
+
+    pip install gguf
+    python tools/random_model.py llama-3.2-1b --folder DIR
+    python tools/random_model.py gemma-3-1b --gguf FILE.gguf --type Q4_0
+    python tools/random_model.py qwen3-0.6b --folder DIR --layers 4 --vocabulary 32000     # shallower, and fewer tokens
+    python tools/random_model.py gemma-4-e2b --folder DIR --tiny      # every kind of layer, a few megabytes
+
+How fast a model runs does not depend on what its weights say, so a random model is as fast as the real one: see
+benchmarks/shapes.py. Only the shapes are those of the published models. The weights are drawn from N(0, 0.02), norms
+multiply by 1, the long factors of Phi's rotation are a plain geometric series, and the tokenizer is one of single
+bytes, padded to the size of the vocabulary: what such a model writes is noise.
+
+Tensors are drawn and written a few rows at a time, so the memory that this takes does not grow with the model. A GGUF
+file has one type for all matrices (llama.cpp's `--pure`), but for those whose rows are no multiple of a block, which
+have the type that llama.cpp falls back to. Types that the package `gguf` cannot round to (the K and IQ types) are
+blocks of random codes, with scales that give them the spread of the other types.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import gguf
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast
+
+from headstart.model.coded import model_class, without_memory
+
+Q = gguf.GGMLQuantizationType
+
+SPREAD = 0.02
+AT_ONCE = 1 << 22
+"""Numbers that are drawn and written at a time."""
+
+END = "<|end|>"
+MERGE = ("Ġ", "Ġ")
+"""The one merge of the tokenizer: llama.cpp does not read a vocabulary without any."""
+
+SMALLEST_VOCABULARY = 258
+"""All bytes, what the merge makes, and the end of a text."""
+
+
+def _default(theta: float) -> dict[str, Any]:
+    return {"rope_type": "default", "rope_theta": theta}
+
+
+def _kinds(layers: int, period: int) -> list[str]:
+    """Every period-th layer attends to everything, the others to a window."""
+    return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama-3.2-1b": {
+        "model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+        "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+        },
+    },
+    "qwen3-0.6b": {
+        "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
+        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+        "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+        "rope_parameters": _default(1e6),
+    },
+    "qwen3-1.7b": {
+        "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 6144,
+        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+        "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+        "rope_parameters": _default(1e6),
+    },
+    "gemma-3-1b": {
+        "model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 1152, "intermediate_size": 6912,
+        "num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
+        "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+        "query_pre_attn_scalar": 256, "sliding_window": 512, "layer_types": _kinds(26, 6),
+        "rope_parameters": {"sliding_attention": _default(1e4), "full_attention": _default(1e6)},
+    },
+    "gemma-4-e2b": {
+        "model_type": "gemma4_text", "vocab_size": 262144, "vocab_size_per_layer_input": 262144, "hidden_size": 1536,
+        "intermediate_size": 6144, "hidden_size_per_layer_input": 256, "use_double_wide_mlp": True,
+        "num_hidden_layers": 35, "num_kv_shared_layers": 20, "num_attention_heads": 8, "num_key_value_heads": 1,
+        "head_dim": 256, "global_head_dim": 512, "max_position_embeddings": 131072, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True, "sliding_window": 512, "layer_types": _kinds(35, 5),
+        "final_logit_softcapping": 30.0,
+        "rope_parameters": {
+            "sliding_attention": _default(1e4),
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+        },
+    },
+    "phi-4-mini": {
+        "model_type": "phi3", "vocab_size": 200064, "hidden_size": 3072, "intermediate_size": 8192,
+        "num_hidden_layers": 32, "num_attention_heads": 24, "num_key_value_heads": 8,
+        "max_position_embeddings": 131072, "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True, "sliding_window": 262144,
+        "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 4096, "short_factor": [1.0] * 48,
+            "long_factor": [round(min(48.0, 48 ** (i / 32)), 4) for i in range(48)],
+        },
+    },
+    "smollm3-3b": {
+        "model_type": "smollm3", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008,
+        "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4, "no_rope_layer_interval": 4,
+        "max_position_embeddings": 65536, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+        "rope_parameters": _default(5e6),
+    },
+}  # fmt: skip
+"""By name: what the published config.json of each says of its shape."""
+
+TINY: dict[str, Any] = {
+    "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "global_head_dim": 128, "hidden_size_per_layer_input": 32, "query_pre_attn_scalar": 64, "sliding_window": 32,
+}  # fmt: skip
+"""Other numbers for a tiny model, of those that a shape has. Rows hold whole blocks of 256."""
+
+TINY_LAYERS, TINY_VOCABULARY = 6, 512
+
+ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4"}
+"""What GGUF files call a `model_type`, where it is not the same."""
+
+
+def config_of(name: str, *, layers: int | None = None, vocabulary: int | None = None, tiny: bool = False) -> Any:
+    """The config of transformers of one of the `SHAPES`.
+
+    layers: instead of all. vocabulary: tokens instead of the model's own, at least `SMALLEST_VOCABULARY`. tiny: a model
+    of a few megabytes with layers of the same kinds.
+    """
+    shape = dict(SHAPES[name])
+    if tiny:
+        shape |= {key: value for key, value in TINY.items() if key in shape}
+        layers, vocabulary = layers or TINY_LAYERS, vocabulary or TINY_VOCABULARY
+        if "short_factor" in (rope := dict(shape["rope_parameters"])):
+            turned = int(shape["hidden_size"] // shape["num_attention_heads"] * rope["partial_rotary_factor"]) // 2
+            cut = {key: rope[key][:turned] for key in ("short_factor", "long_factor")}
+            shape["rope_parameters"] = {**rope, **cut}
+    if layers is not None:
+        shape |= _cut(shape, layers)
+    if vocabulary is not None:
+        sizes = ("vocab_size", "vocab_size_per_layer_input")
+        shape |= {key: vocabulary for key in sizes if key in shape}
+    config = AutoConfig.for_model(**shape, bos_token_id=None, eos_token_id=SMALLEST_VOCABULARY - 1, pad_token_id=None)
+    config.architectures = [model_class(config).__name__]
+    return config
+
+
+def _cut(shape: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    """The fields of a model of fewer layers, or more: kinds of layers repeat, and the same share of them attends to
+    the keys of others, as long as there is a layer of each kind that has its own."""
+    found: dict[str, Any] = {"num_hidden_layers": layers}
+    if (kinds := shape.get("layer_types")) is not None:
+        period = kinds.index("full_attention") + 1
+        found["layer_types"] = _kinds(layers, period)
+        if "num_kv_shared_layers" in shape:
+            own = round(layers * (1 - shape["num_kv_shared_layers"] / len(kinds)) / period) * period
+            found["num_kv_shared_layers"] = max(0, layers - max(own, period))
+            found["layer_types"][-1] = "full_attention"  # as transformers wants it
+    return found
+
+
+def tensors_of(config: Any) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor that a checkpoint of this model holds; tied ones once."""
+    model = without_memory(config)
+    kept = model.state_dict().keys()
+    both = (*model.named_parameters(), *((name, each) for name, each in model.named_buffers() if name in kept))
+    return {name: tuple(each.shape) for name, each in both}
+
+
+@dataclass
+class Numbers:
+    """Draws tensors, some rows at a time."""
+
+    generator: torch.Generator
+    gain: float
+    """What norms' weights, and other tensors that multiply, are."""
+
+    @classmethod
+    def of(cls, config: Any, seed: int) -> Numbers:
+        """As a checkpoint of transformers stores them: Gemma 3's norms multiply by 1 + weight."""
+        return cls(torch.Generator().manual_seed(seed), 0.0 if config.model_type == "gemma3_text" else 1.0)
+
+    def rows(self, name: str, shape: Sequence[int]) -> Iterator[Tensor]:
+        """Slices along the first axis, float32."""
+        if len(shape) < 2 and not name.endswith(".bias"):
+            yield torch.full(tuple(shape), self.gain)
+            return
+        for count in _pieces(shape):
+            yield torch.empty(count, *shape[1:]).normal_(0, SPREAD, generator=self.generator)
+
+
+def _pieces(shape: Sequence[int]) -> Iterator[int]:
+    step = max(1, AT_ONCE // math.prod(shape[1:]))
+    for first in range(0, shape[0], step):
+        yield min(step, shape[0] - first)
+
+
+def write_folder(
+    folder: Path, config: Any, *, dtype: torch.dtype = torch.bfloat16, seed: int = 0, progress: Progress | None = None
+) -> None:
+    """A checkpoint as transformers reads it, with a tokenizer. The folder is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config.dtype = dtype
+    config.save_pretrained(folder)
+    GenerationConfig(eos_token_id=config.eos_token_id).save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
+    named = tensors_of(config)
+    header, total = safetensors_header(named, dtype)
+    task = None if progress is None else progress.add_task(folder.name, total=total)
+    numbers = Numbers.of(config, seed)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(header)
+        for name, shape in named.items():
+            for rows in numbers.rows(name, shape):
+                data = rows.to(dtype).reshape(-1).view(torch.uint8).numpy()
+                data.tofile(file)
+                if progress is not None and task is not None:
+                    progress.advance(task, data.nbytes)
+
+
+def safetensors_header(named: Mapping[str, Sequence[int]], dtype: torch.dtype) -> tuple[bytes, int]:
+    """What a safetensors file with these tensors in this order begins with, and the bytes that follow it."""
+    kind = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}[dtype]
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, shape in named.items():
+        end = at + math.prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, at
+
+
+def _tokenizer() -> Any:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    texts = [*alphabet, "".join(MERGE)]
+    backend = Tokenizer(models.BPE({text: i for i, text in enumerate(texts)}, [MERGE]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
+
+
+def write_gguf(
+    path: Path, config: Any, kind: str, *, seed: int = 0, progress: Progress | None = None
+) -> dict[str, int]:
+    """A GGUF file as llama.cpp's converter would write it, its matrices of type `kind`. Returns how many weights are
+    of each type."""
+    architecture = ARCHITECTURES.get(config.model_type, config.model_type)
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in _metadata(config).items():
+        _add(writer, f"{architecture}.{key}", value)
+    _add_tokenizer(writer, config.vocab_size)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    number = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    plan: list[tuple[str, tuple[int, ...], Q]] = []
+    for name, shape in tensors_of(config).items():
+        full = name if name.endswith((".weight", ".bias")) else f"{name}.weight"
+        stored = names.get_name(full, try_suffixes=(".weight", ".bias"))
+        if stored is None:
+            raise SystemExit(f"the package gguf has no name for {name} of architecture {architecture}")
+        plan.append((stored, shape, fitting(Q[kind], shape)))
+    extra = _factors(config)
+    counts: dict[str, int] = {}
+    for stored, shape, each in plan:
+        writer.add_tensor_info(stored, shape, np.dtype(np.float32), _size(shape, each), raw_dtype=each)
+        counts[each.name] = counts.get(each.name, 0) + math.prod(shape)
+    for stored, values in extra.items():
+        writer.add_tensor_info(stored, values.shape, values.dtype, values.nbytes, raw_dtype=Q.F32)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    file = writer.fout[0]
+    writer.write_padding(file, file.tell())
+    total = sum(_size(shape, each) for _, shape, each in plan)
+    task = None if progress is None else progress.add_task(path.name, total=total)
+    numbers = Numbers(torch.Generator().manual_seed(seed), 1.0)  # files hold what norms multiply by
+    for stored, shape, each in plan:
+        for data in _encoded(numbers, stored, shape, each):
+            _append(file, data)
+            if progress is not None and task is not None:
+                progress.advance(task, data.nbytes)
+        writer.write_padding(file, _size(shape, each))
+    for values in extra.values():
+        _append(file, values)
+        writer.write_padding(file, values.nbytes)
+    writer.close()
+    return counts
+
+
+def _append(file: BinaryIO, data: np.ndarray) -> None:
+    file.write(memoryview(np.ascontiguousarray(data)).cast("B"))
+
+
+def _size(shape: Sequence[int], kind: Q) -> int:
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    return math.prod(shape) // block * size
+
+
+FALLBACK = {
+    "Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL",
+}  # fmt: skip
+"""What llama.cpp takes instead where a row is no multiple of 256 numbers."""
+
+SCALES: dict[str, tuple[int, int | None]] = {
+    "Q2_K": (80, 82), "Q3_K": (108, None), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208, None), "IQ4_NL": (0, None),
+    "IQ4_XS": (0, None),
+}  # fmt: skip
+"""Types that the package `gguf` cannot round to: the byte of a block where the float16 scale of its codes stands, and
+that of its minimums, if there are any."""
+
+DRAWN = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")
+"""Types that the package `gguf` rounds to."""
+
+
+def fitting(kind: Q, shape: Sequence[int]) -> Q:
+    """The type of a tensor in a file of that type."""
+    if len(shape) < 2:
+        return Q.F32
+    if shape[-1] % gguf.GGML_QUANT_SIZES[kind][0] == 0:
+        return kind
+    other = Q[FALLBACK.get(kind.name, "F16")]
+    return other if shape[-1] % gguf.GGML_QUANT_SIZES[other][0] == 0 else Q.F16
+
+
+def _encoded(numbers: Numbers, name: str, shape: Sequence[int], kind: Q) -> Iterator[np.ndarray]:
+    if kind.name in SCALES:
+        scale, minimum = block_scales(kind)
+        for rows in _pieces(shape):
+            yield random_blocks(kind, rows * shape[1] // gguf.GGML_QUANT_SIZES[kind][0], numbers, scale, minimum)
+        return
+    for rows in numbers.rows(name, shape):
+        yield gguf.quantize(rows.numpy().reshape(-1, shape[-1] if shape else 1), kind)
+
+
+def random_blocks(kind: Q, count: int, numbers: Numbers, scale: float, minimum: float) -> np.ndarray:
+    """Blocks of random bytes [count, bytes of a block], with this float16 scale and this scale of the minimums."""
+    size = gguf.GGML_QUANT_SIZES[kind][1]
+    blocks = torch.empty(count, size, dtype=torch.uint8).random_(0, 256, generator=numbers.generator).numpy()
+    for place, value in zip(SCALES[kind.name], (scale, minimum), strict=True):
+        if place is not None:
+            blocks[:, place : place + 2] = np.float16(value).reshape(1).view(np.uint8)
+    return blocks
+
+
+def block_scales(kind: Q) -> tuple[float, float]:
+    """The scale, and that of the minimums, that give random codes the spread of the other types and, where there are
+    minimums, the mean 0. The tables of the IQ types have a mean that is a little below 0."""
+
+    def weights(scale: float, minimum: float) -> np.ndarray:
+        numbers = Numbers(torch.Generator().manual_seed(0), 1.0)
+        return gguf.dequantize(random_blocks(kind, 1024, numbers, scale, minimum), kind)
+
+    ratio = 0.0
+    if SCALES[kind.name][1] is not None:
+        ratio = -float(weights(1.0, 0.0).mean() / weights(0.0, 1.0).mean())
+    scale = SPREAD / float(weights(1.0, ratio).std())
+    return scale, ratio * scale
+
+
+def _metadata(config: Any) -> dict[str, Any]:
+    """What a file states below the name of its architecture."""
+    rope = config.rope_parameters
+    full = rope.get("full_attention", rope)
+    dim, widest = min(dims := _head_widths(config)), max(dims)
+    found = {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": dim,
+        "attention.value_length": dim,
+        "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
+        "rope.freq_base": float(full["rope_theta"]),
+        "rope.dimension_count": dim,
+        "vocab_size": config.vocab_size,
+    }
+    if config.model_type in ("gemma3_text", "gemma4_text", "phi3"):
+        found["attention.sliding_window"] = config.sliding_window
+    if config.model_type in ("gemma3_text", "gemma4_text"):
+        found["rope.freq_base_swa"] = float(rope["sliding_attention"]["rope_theta"])
+    if config.model_type == "phi3":
+        original = rope["original_max_position_embeddings"]
+        stretch = config.max_position_embeddings / original
+        found |= {
+            "rope.dimension_count": int(dim * rope["partial_rotary_factor"]),
+            "rope.scaling.original_context_length": original,
+            "rope.scaling.attn_factor": math.sqrt(1 + math.log(stretch) / math.log(original)),
+        }
+    if config.model_type == "gemma4_text":
+        own, wide = config.num_hidden_layers - config.num_kv_shared_layers, 1 + config.use_double_wide_mlp
+        inner = config.intermediate_size
+        found |= {
+            "feed_forward_length": [inner * (1 if i < own else wide) for i in range(config.num_hidden_layers)],
+            "attention.key_length": widest,
+            "attention.value_length": widest,
+            "attention.key_length_swa": dim,
+            "attention.value_length_swa": dim,
+            "attention.shared_kv_layers": config.num_kv_shared_layers,
+            "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in config.layer_types],
+            "embedding_length_per_layer_input": config.hidden_size_per_layer_input,
+            "rope.dimension_count": widest,
+            "rope.dimension_count_swa": dim,
+            "final_logit_softcapping": float(config.final_logit_softcapping),
+        }
+    return found
+
+
+def _head_widths(config: Any) -> list[int]:
+    """Of each layer."""
+    if config.model_type == "gemma4_text":
+        return [int(config.per_layer_config[i].head_dim) for i in range(config.num_hidden_layers)]
+    return [getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads]
+
+
+def _factors(config: Any) -> dict[str, np.ndarray]:
+    """What files say of the rotation in tensors: by what each frequency is divided."""
+    rope = config.rope_parameters
+    if config.model_type == "phi3":
+        names = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
+        return {stored: np.float32(rope[name]) for name, stored in names.items()}
+    if config.model_type == "gemma4_text":
+        half = max(_head_widths(config)) // 2
+        turned = int(half * rope["full_attention"]["partial_rotary_factor"])
+        return {"rope_freqs.weight": np.float32([1.0] * turned + [1e30] * (half - turned))}
+    if rope.get("rope_type") == "llama3":
+        wave = 2 * math.pi * rope["rope_theta"] ** (np.arange(0, config.head_dim, 2) / config.head_dim)
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        turns = rope["original_max_position_embeddings"] / wave
+        part = np.clip((turns - low) / (high - low), 0, 1)  # 1: frequencies that stay as they are
+        return {"rope_freqs.weight": np.float32(1 / ((1 - part) / rope["factor"] + part))}
+    return {}
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    if isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    else:
+        writer.add_array(key, value)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: int) -> None:
+    tokenizer = _tokenizer()
+    pieces = tokenizer.convert_ids_to_tokens(list(range(SMALLEST_VOCABULARY)))
+    padding = [f"[PAD{i}]" for i in range(SMALLEST_VOCABULARY, vocabulary)]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([*pieces, *padding])
+    kinds = gguf.TokenType
+    ordinary = [kinds.NORMAL] * (SMALLEST_VOCABULARY - 1)
+    writer.add_token_types([*ordinary, kinds.CONTROL, *[kinds.UNUSED] * len(padding)])
+    writer.add_token_merges([" ".join(MERGE)])
+    writer.add_eos_token_id(SMALLEST_VOCABULARY - 1)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("--folder", type=Path, help="write a checkpoint of transformers here; it must hold none yet")
+    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], default="bfloat16", help="(%(default)s)")
+    parser.add_argument("--gguf", type=Path, metavar="FILE", help="write a GGUF file; it must not exist yet")
+    parser.add_argument(
+        "--type", choices=[*DRAWN, *SCALES], default="Q4_0", help="of the file's matrices (%(default)s)"
+    )
+    parser.add_argument("--layers", type=int, help="instead of the model's own number")
+    parser.add_argument("--vocabulary", type=int, help=f"tokens, at least {SMALLEST_VOCABULARY}")
+    parser.add_argument("--tiny", action="store_true", help="a few megabytes with layers of the same kinds")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    args = parser.parse_args(argv)
+    if args.folder is None and args.gguf is None:
+        parser.error("say where to: --folder, --gguf, or both")
+    if (args.folder is not None and (args.folder / "config.json").exists()) or (args.gguf and args.gguf.exists()):
+        parser.error("there is a model already")
+    for option, least in (("layers", 1), ("vocabulary", SMALLEST_VOCABULARY)):
+        if getattr(args, option) is not None and getattr(args, option) < least:
+            parser.error(f"--{option} must be at least {least}")
+    config = config_of(args.shape, layers=args.layers, vocabulary=args.vocabulary, tiny=args.tiny)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True) as progress:
+        if args.folder is not None:
+            write_folder(args.folder, config, dtype=getattr(torch, args.dtype), seed=args.seed, progress=progress)
+            console.print(
+                f"{args.folder}: {_millions(tensors_of(config))} weights in {args.dtype}",
+                highlight=False,
+                soft_wrap=True,
+            )
+        if args.gguf is not None:
+            args.gguf.parent.mkdir(parents=True, exist_ok=True)
+            counts = write_gguf(args.gguf, config, args.type, seed=args.seed, progress=progress)
+            kinds = ", ".join(f"{count / 1e6:.1f} million {kind}" for kind, count in counts.items())
+            console.print(f"{args.gguf}: {kinds}", highlight=False, soft_wrap=True)
+
+
+def _millions(named: Mapping[str, Sequence[int]]) -> str:
+    return f"{sum(map(math.prod, named.values())) / 1e6:.1f} million"
+
+
+if __name__ == "__main__":
+    main()
