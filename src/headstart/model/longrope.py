@@ -35,8 +35,8 @@ def _rotations(model: Any) -> Iterator[tuple[Any, str | None, Tensor]]:
         stated = getattr(getattr(module, "config", None), "rope_parameters", None)
         if not stated or not hasattr(module, "rope_type"):
             continue
-        if stated.get("rope_type") == KIND:
+        if stated.get("rope_type") == KIND and hasattr(module, "inv_freq"):
             yield module, None, module.inv_freq
         for layers, each in stated.items():
-            if isinstance(each, dict) and each.get("rope_type") == KIND:
+            if isinstance(each, dict) and each.get("rope_type") == KIND and hasattr(module, f"{layers}_inv_freq"):
                 yield module, layers, getattr(module, f"{layers}_inv_freq")
