@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from transformers import PretrainedConfig
+from transformers.utils import logging as transformers_logging
 
 from headstart.base.errors import UnsupportedModel
 
@@ -126,5 +127,10 @@ class Stated:
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
-    """What a class of configs says by itself."""
-    return {**PretrainedConfig().to_dict(), **kind().to_dict()}
+    """What a class of configs says by itself. transformers warns of some of its own defaults, which nobody asked for."""
+    told = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        return {**PretrainedConfig().to_dict(), **kind().to_dict()}
+    finally:
+        transformers_logging.set_verbosity(told)
