@@ -127,7 +127,7 @@ class Stated:
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
-    """What a class of configs says by itself. transformers warns of some of its own defaults, which nobody asked for."""
+    """What a class of configs says by itself. Of some of its own defaults transformers warns, and nobody asked."""
     told = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
