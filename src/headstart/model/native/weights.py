@@ -27,7 +27,7 @@ def why_not(dtype: torch.dtype, device: torch.device, widths: Iterable[int]) -> 
         return f"they compute in float32 and bfloat16, and this is {str(dtype).removeprefix('torch.')}"
     if uneven := sorted(width for width in widths if width % native.LANES):
         return f"widths must be multiples of {native.LANES}, and one is {uneven[0]}"
-    return native.reason()
+    return None if native.available() else native.reason() or "there are none here"
 
 
 def kind_of(dtype: torch.dtype, device: torch.device, widths: Iterable[int], quantize: str | None) -> int | None:
