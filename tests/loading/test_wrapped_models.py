@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.base.errors import DamagedModel, InvalidPrompt, UnsupportedModel
 from headstart.loading.load import Target
-from headstart.model import int4, loading
+from headstart.model import int4, loading, native
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.model.wrappers import SAME_ON_TEXT, WRAPPERS, names_of, text_of
@@ -130,6 +130,11 @@ def test_a_model_that_was_saved_unwrapped_is_none_any_more(folder: Path, tmp_pat
 
 @pytest.mark.parametrize("quantize", ["int8", "int4"])
 def test_gemma_4_in_its_wrapper_runs_on_whole_numbers(quantize: str, tmp_path: Path) -> None:
+    cpu = torch.device("cpu")
+    if not (
+        int4.can_run(cpu) if quantize == "int4" else native.available() and native.kernels().supported(native.INT8)
+    ):
+        pytest.skip("this processor has no products of whole numbers")
     save_wrapper("gemma4", tmp_path)
     runner = Target(tmp_path, dtype="float32", max_length=64, quantize=quantize).runner
     assert (runner.decoder, runner.quantize) == ("fused", quantize)
