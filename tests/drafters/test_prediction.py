@@ -199,7 +199,7 @@ def test_pacing_learns_nothing_of_it_from_requests_without(load: Callable[..., A
     assert not asked
     prior = engine.pacing._shared.priors[0]
     assert prior.rounds == 0
-    assert prior.coverage == 1.0
+    assert prior.coverage == 0.8
 
 
 def test_a_list_of_objects(load: Callable[..., Any]) -> None:

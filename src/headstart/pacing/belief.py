@@ -29,6 +29,7 @@ from headstart.pacing.constants import (
     DOUBT_ROUNDS,
     EVEN_SHARE,
     MAX_DEPTH,
+    NEW_SOURCE_SHARE,
     PRIOR_ROUNDS,
     RATES,
     RUNNING_SHARE,
@@ -57,7 +58,7 @@ class SourcePrior:
     def __init__(self, sizes: Sequence[tuple[int, int]], *, trees: bool = False) -> None:
         self.weights: NDArray[Any] = _START
         """Belief [rate] to begin a request with, and to drift back to."""
-        self.coverage = 1.0
+        self.coverage = NEW_SOURCE_SHARE
         """How likely the source has a draft when it is asked."""
         self.promise = 1.0
         """0 to 1: how good this source is known to be, beside one of which nothing is known."""

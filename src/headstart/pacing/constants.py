@@ -61,7 +61,8 @@ PRICES = 16
 """Prices of a node that are tried for a batch."""
 NEW_SOURCE_SHARE = 0.8
 """Share of its expected gain that a new source must have to be tried: what its first rounds teach is of use for long,
-and one that just misses paying by the prior would hardly ever be met."""
+and one that just misses paying by the prior would hardly ever be met. Also how often a source is taken to have a draft
+before it has been asked: were it always, those asked after it in a list would seem useless at first."""
 FIRST_ROUNDS = 3
 """Rounds after which a source is no longer new, and drafts after which its costs have been seen."""
 SETTLED_STEPS = 4
