@@ -20,10 +20,9 @@ from safetensors import safe_open
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.layer_configs import values_of
+from headstart.model.recipes import MOST_LAYERS
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_MOST_LAYERS = 10_000
-"""More than any model has; configs and modules are made layer by layer."""
 _MOST_LABELS = 100_000
 """The same of classes, for which configs make tables."""
 _SPARE = 1.5
@@ -95,7 +94,7 @@ def check_counts(folder: Path, stated: Mapping[str, Any], names: Names = str) ->
     """
     found = {name: kind for file in sorted(folder.glob("*.safetensors")) for name, kind in _types(file)}
     stored = {name: kind for name, kind in found.items() if names(name) is not None}
-    most = min(len(stored) or _MOST_LAYERS, _MOST_LAYERS)
+    most = min(len(stored) or MOST_LAYERS, MOST_LAYERS)
     parts = {name: value for name, value in stated.items() if isinstance(value, Mapping)}
     if len(stored) < len(found):
         parts = {name: value for name, value in parts.items() if name == "text_config"}

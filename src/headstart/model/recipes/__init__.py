@@ -59,7 +59,7 @@ BUILDERS = {
 """By the `model_type` of a config of transformers: file and function. A file is imported when a model needs it."""
 
 MOST_LAYERS = 10_000
-"""A config that states more is damaged."""
+"""More than any model has; configs and modules are made layer by layer."""
 
 _COMPARE = "compare config.json with the original's"
 
