@@ -78,7 +78,8 @@ class ChannelWeights:
 
 @dataclass(frozen=True, slots=True)
 class GroupedWeights:
-    """A weight matrix [outputs, inputs] as codes: weight = scale * code - minimum, by groups along the inputs.
+    """A weight matrix [outputs, inputs] as codes: weight = scale * code - minimum, by groups along the inputs. With a
+    table it is scale * table[code], and minimums are zeros.
 
     Raises:
         UnsupportedModel: the arrays do not fit together.
@@ -101,6 +102,8 @@ class GroupedWeights:
     """The same for minimums."""
     order: NDArray[np.int32] | None = None
     """[inputs], where the codes of some inputs were brought together into groups: the input that each belongs to."""
+    table: NDArray[np.int8] | None = None
+    """[16], where codes of 4 bits stand for other numbers than themselves."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -126,6 +129,9 @@ class GroupedWeights:
         given = (self.scales, groups), (self.minimums, groups), (self.scale_units, units), (self.minimum_units, units)
         for array, shape in given:
             fits = fits and (array is None or (array.dtype == np.float32 and array.shape == shape))
+        if self.table is not None:
+            shaped = self.bits == 4 and self.table.dtype == np.int8 and self.table.shape == (16,)
+            fits = fits and shaped and not self.minimums.any()
         if self.order is not None:
             fits = fits and np.array_equal(np.sort(self.order), np.arange(inputs))
         if not fits:
@@ -138,7 +144,8 @@ class GroupedWeights:
         """The weights [outputs, inputs], their inputs in their own order, each rounded once: in float32 where its
         products are exact, else in float64."""
         outputs, inputs = self.codes.shape
-        unused = np.uint32((1 << self.bits) - 1)  # bits that a product with a code can fill
+        bits = self.bits if self.table is None else 8
+        unused = np.uint32((1 << bits) - 1)  # bits that a product with a code, or with a table's number, can fill
         exact = not (self.scales.view(np.uint32) & unused).any()
         wide = np.float32 if exact else np.float64
         out = np.empty((outputs, inputs), np.float32)
@@ -148,14 +155,30 @@ class GroupedWeights:
                 np.repeat(each[rows].astype(wide), self.group, axis=1)[:, :inputs]
                 for each in (self.scales, self.minimums)
             )
-            scales *= self.codes[rows]
+            scales *= self.codes[rows] if self.table is None else self.table[self.codes[rows]]
             scales -= minimums
             out[rows, slice(None) if self.order is None else self.order] = scales
         return out
 
+    def without_table(self) -> GroupedWeights:
+        """The same numbers without a table: as codes of more bits, in whose middle zero stands."""
+        if self.table is None:
+            return self
+        bits = bits_without(self.table)
+        zero = 1 << bits - 1
+        units = None if self.scale_units is None else zero * self.scale_units
+        codes = (self.table + np.int16(zero)).astype(np.uint8)[self.codes]
+        return replace(self, codes=codes, bits=bits, minimums=zero * self.scales, minimum_units=units, table=None)
+
+
+def bits_without(table: NDArray[np.int8]) -> int:
+    """Of codes around the middle that can be all numbers of a table."""
+    least, most = int(table.min()), int(table.max())
+    return next(bits for bits in (4, 5, 6, 8) if -(1 << bits - 1) <= least and most < 1 << bits - 1)
+
 
 def stacked(weights: Sequence[GroupedWeights]) -> GroupedWeights:
-    """Matrices of the same inputs, group and bits as one, their outputs in order."""
+    """Matrices of the same inputs, group, bits and table as one, their outputs in order."""
     if len(weights) == 1:
         return weights[0]
     if not same_order(weights):
@@ -171,6 +194,7 @@ def stacked(weights: Sequence[GroupedWeights]) -> GroupedWeights:
         scale_units=_all([each.scale_units for each in weights]),
         minimum_units=_all([each.minimum_units for each in weights]),
         order=weights[0].order,
+        table=weights[0].table,
     )
 
 
@@ -202,6 +226,9 @@ def side_by_side(weights: Sequence[GroupedWeights | ChannelWeights]) -> GroupedW
 
 
 def _side_by_side(weights: Sequence[GroupedWeights]) -> GroupedWeights:
+    tables = [each.table for each in weights]
+    if not all(each is not None and np.array_equal(each, tables[0]) for each in tables):
+        weights = [each.without_table() for each in weights]
     group, bits = min(each.group for each in weights), max(each.bits for each in weights)
     return stacked([_split(each, group, bits) for each in weights])
 

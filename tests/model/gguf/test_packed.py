@@ -30,7 +30,7 @@ from headstart.model.runner import ModelRunner
 pytestmark = pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no grouped products here")
 
 SIMPLE = (Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.MXFP4)
-SUPER = (Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_XS)
+RANDOM = (Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS)
 GREEDY = hs.Sampling(max_tokens=16, temperature=0.0, ignore_eos=True, logprobs=0)
 PROMPT = list(range(3, 20))
 CPU = torch.device("cpu")
@@ -63,8 +63,9 @@ def random_blocks(rng: np.random.Generator, kind: Q, outputs: int, inputs: int) 
     """Random codes, and weights about 0.1 large."""
     each, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (outputs, inputs // each, size), dtype=np.uint8)
-    halves = {Q.Q4_K: (1e-4, 5e-4), Q.Q5_K: (5e-5, 5e-4), Q.Q6_K: (), Q.IQ4_XS: (1e-4,), Q.Q8_0: (1e-3,)}[kind]
-    for at, scale in enumerate(halves):
+    halves = {Q.Q4_K: (1e-4, 5e-4), Q.Q5_K: (5e-5, 5e-4), Q.Q6_K: (), Q.Q8_0: (1e-3,)}
+    halves |= {Q.IQ4_NL: (1e-3,), Q.IQ4_XS: (1e-4,)}
+    for at, scale in enumerate(halves[kind]):
         data[..., 2 * at : 2 * at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
     if kind == Q.Q6_K:
         data[..., 208:] = np.frombuffer(np.float16(5e-5).tobytes(), np.uint8)
@@ -106,8 +107,8 @@ def test_the_logits_are_near_those_of_the_same_weights_in_floats(tmp_path: Path)
             assert torch.equal(logits(packed, width), logits(packed)), (kind.name, width)
 
 
-@pytest.mark.parametrize("kind", SUPER)
-def test_types_of_256_inputs(kind: Q, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", RANDOM)
+def test_types_that_the_package_gguf_cannot_round_to(kind: Q, tmp_path: Path) -> None:
     path = wide_file(tmp_path / "m.gguf", lambda _: kind)
     packed = runner(path)
     assert 0 < off(logits(packed), logits(runner(path, packed=False))) < 0.04
@@ -203,8 +204,10 @@ def test_memory_is_the_files(tmp_path: Path) -> None:
     config.hidden_size, config.intermediate_size, config.vocab_size = 512, 1536, 1024
     config.num_hidden_layers, config.num_attention_heads, config.head_dim = 2, 16, 32
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    files = {kind.name: write(tmp_path / f"{kind.name}.gguf", model, kind=kind) for kind in (Q.Q4_0, Q.Q5_1, Q.Q8_0)}
-    for base in (Q.Q4_K, Q.Q5_K):
+    files = {
+        kind.name: write(tmp_path / f"{kind.name}.gguf", model, kind=kind) for kind in (Q.Q4_0, Q.Q5_1, Q.Q8_0, Q.MXFP4)
+    }
+    for base in (Q.Q4_K, Q.Q5_K, Q.IQ4_NL, Q.IQ4_XS):
         files[base.name] = write(tmp_path / f"{base.name}.gguf", model, blocks=as_medium(model, base))
     for kind, path in files.items():
         held = sum(tensor.data.nbytes for tensor in open_gguf(path).tensors.values())
@@ -218,12 +221,13 @@ def test_memory_is_the_files(tmp_path: Path) -> None:
 
 def as_medium(model: Any, base: Q) -> dict[str, tuple[np.ndarray, Q]]:
     """Random blocks of all matrices, as files of the kind "medium" mix them: half of the layers' values and down
-    projections, and the head, have six bits."""
+    projections, and the head, have six bits. Of a type whose codes are a table's, the values are as the rest."""
     rng, blocks = np.random.default_rng(0), {}
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
             stored = stored_name(model.config, name)
-            six = stored.startswith(("blk.0.attn_v", "blk.0.ffn_down", "output."))
+            values = "output." if base.name.startswith("IQ4") else "blk.0.attn_v"
+            six = stored.startswith((values, "blk.0.ffn_down", "output."))
             kind = Q.Q6_K if six else base
             blocks[stored] = random_blocks(rng, kind, *parameter.shape), kind
     return blocks

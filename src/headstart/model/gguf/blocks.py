@@ -14,19 +14,13 @@ from numpy.typing import NDArray
 
 from headstart.base.errors import DamagedModel
 from headstart.model.gguf.header import Tensor
+from headstart.model.gguf.types import IQ4, MXFP4
 from headstart.model.grouped import GroupedWeights, Rows
 
 Bytes = NDArray[np.uint8]
 
-IQ4 = (
-    np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16) + 128
-).astype(np.uint8)  # fmt: skip
-"""What the 16 codes of IQ4_NL and IQ4_XS stand for, counted from -128 (kvalues_iq4nl of ggml-common.h)."""
-
-
-MXFP4 = (np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8) + 12).astype(np.uint8)
-"""What its 16 codes stand for, floats with 2 bits of exponent and 1 of fraction: doubled and counted from -12, they fit
-5 bits. Source: the OCP Microscaling Formats (MX) Specification 1.0."""
+_TOO_LARGE = 124
+"""An exponent of MXFP4 with which its largest number, 12, and what it may be counted from, 16, are no float32."""
 
 
 def grouped(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights | None:
@@ -88,30 +82,32 @@ def _q8_0(blocks: Bytes) -> GroupedWeights:
 
 def _iq4_nl(blocks: Bytes) -> GroupedWeights:
     scale = _half(blocks, 0)
-    return _made(IQ4[_nibbles(blocks[..., 2:])], 8, scale, 128 * scale)
+    return _made(_nibbles(blocks[..., 2:]), 4, scale, None, table=IQ4)
 
 
 def _mxfp4(blocks: Bytes) -> GroupedWeights:
     """A byte of exponent, counted from -128 for doubled numbers, and 16 of nibbles into a table."""
-    scale = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 128).astype(np.float32)
-    with np.errstate(over="ignore"):
-        minimum = 12 * scale
-    return _made(MXFP4[_nibbles(blocks[..., 1:])], 5, scale, minimum)
+    codes, exponents = _nibbles(blocks[..., 1:]), blocks[..., 0].astype(np.int32) - 128
+    scales = np.where(exponents < _TOO_LARGE, np.ldexp(np.float32(1), exponents), np.float32("nan"))
+    scales[~(codes & 7).any(axis=-1)] = 0  # blocks of zeros have the smallest exponent, which no normal float32 has
+    return _made(codes, 4, scales.astype(np.float32), None, table=MXFP4)
 
 
 def _made(
     codes: Bytes,
     bits: int,
     scales: NDArray[np.float32],
-    minimums: NDArray[np.float32],
+    minimums: NDArray[np.float32] | None,
     scale_units: NDArray[np.float32] | None = None,
     minimum_units: NDArray[np.float32] | None = None,
+    table: NDArray[np.int8] | None = None,
 ) -> GroupedWeights:
     """codes [rows, blocks, inputs], or [rows, blocks, groups, inputs of a group]; scales and minimums without the last;
     units [rows, blocks], where there are groups."""
     rows, group = len(codes), codes.shape[-1]
-    scales, minimums = scales.reshape(rows, -1), minimums.reshape(rows, -1)
-    return GroupedWeights(codes.reshape(rows, -1), bits, group, scales, minimums, scale_units, minimum_units)
+    scales = scales.reshape(rows, -1)
+    least = np.zeros_like(scales) if minimums is None else minimums.reshape(rows, -1)
+    return GroupedWeights(codes.reshape(rows, -1), bits, group, scales, least, scale_units, minimum_units, table=table)
 
 
 def _half(blocks: Bytes, at: int) -> NDArray[np.float32]:
@@ -165,7 +161,7 @@ def _iq4_xs(blocks: Bytes) -> GroupedWeights:
     whole = (low | high.astype(np.uint8) << 4).astype(np.float32) - 32
     unit = _half(blocks, 0)
     scales = unit[..., None] * whole
-    return _made(IQ4[_chunks(blocks[..., 8:136], 16)], 8, scales, 128 * scales, unit, 128 * unit)
+    return _made(_chunks(blocks[..., 8:136], 16), 4, scales, None, unit, table=IQ4)
 
 
 def _scales_and_minimums(blocks: Bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

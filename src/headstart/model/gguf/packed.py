@@ -23,7 +23,7 @@ def _bits(types: set[TensorType]) -> float:
         return next(iter(types)).memory
     small, units = any(each.name == "Q6_K" for each in types), all(each.inputs == 256 for each in types)
     scales = (1.125 if small else 0.625) if units else (2.0 if small else 1.0)
-    return max(each.bits for each in types) + scales
+    return max(each.bits_beside_others for each in types) + scales
 
 
 def can_run(file: GgufFile, config: Any, dtype: torch.dtype, device: torch.device) -> bool:

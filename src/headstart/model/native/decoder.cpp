@@ -596,7 +596,7 @@ std::string layout() {
     STRUCT(Product);
     FIELD(Product, weights), FIELD(Product, scale), FIELD(Product, shift), FIELD(Product, bias);
     FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind), FIELD(Product, group);
-    FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order);
+    FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order), FIELD(Product, table);
     STRUCT(Norm);
     FIELD(Norm, gain), FIELD(Norm, bias), FIELD(Norm, eps), FIELD(Norm, kind);
     STRUCT(Layer);

@@ -13,7 +13,7 @@ from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights
 from headstart.model.native.memory import Pointed, aligned
 from headstart.model.native.structs import Product
 
-FLOATS, HALVES, UNITS = range(3)
+FLOATS, HALVES, UNITS, POWERS = range(4)
 """How scales and minimums are stored; the enum Scales of grouped.h."""
 
 STORED = -1
@@ -22,32 +22,45 @@ STORED = -1
 FIVES = 32
 """Inputs whose codes of 5 bits lie together."""
 
-_MULTIPLES = (0, 8, 12, 16, 32, 128)  # of symmetric codes of 4, 5, 6 and 8 bits and of MXFP4: where zero stands
+_MULTIPLES = (0, 8, 16, 32, 128)  # of symmetric codes of 4, 5, 6 and 8 bits: where zero stands
 
 
 class Form(NamedTuple):
     """How a product keeps its scales and minimums. The form is found in the numbers, and changes none of them."""
 
     scales: int
-    """FLOATS, HALVES or UNITS."""
+    """FLOATS, HALVES, UNITS or POWERS."""
     minimum: int
     """STORED, or so many times the scale."""
 
 
 def form_of(weights: GroupedWeights) -> Form:
     """The smallest form that holds these scales and minimums exactly."""
-    multiple = next((c for c in _MULTIPLES if np.array_equal(weights.minimums, np.float32(c) * weights.scales)), STORED)
+    multiple = 0 if weights.table is not None else _multiple(weights)
     kept = [(weights.scales, weights.scale_units)]
     if multiple == STORED:
         kept.append((weights.minimums, weights.minimum_units))
+    if all(_are_powers(numbers) for numbers, _ in kept):
+        return Form(POWERS, multiple)
     if all(_in_units(numbers, units, weights.group) for numbers, units in kept):
         return Form(UNITS, multiple)
     return Form(HALVES if all(_is_half(numbers) for numbers, _ in kept) else FLOATS, multiple)
 
 
+def _multiple(weights: GroupedWeights) -> int:
+    """So many times its scale each minimum is; or STORED."""
+    scales, minimums = weights.scales, weights.minimums
+    return next((c for c in _MULTIPLES if np.array_equal(minimums, np.float32(c) * scales)), STORED)
+
+
 def _is_half(numbers: NDArray[np.float32]) -> bool:
     with np.errstate(over="ignore"):
         return np.array_equal(numbers.astype(np.float16).astype(np.float32), numbers)
+
+
+def _are_powers(numbers: NDArray[np.float32]) -> bool:
+    """Whether all are powers of two that are not subnormal, or zero."""
+    return not (numbers.view(np.uint32) & 0x807FFFFF).any()
 
 
 def _in_units(numbers: NDArray[np.float32], units: NDArray[np.float32] | None, group: int) -> bool:
@@ -79,6 +92,8 @@ def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | N
     product.weights = of.pointer(packed)
     if weights.order is not None:
         product.order = of.pointer(torch.from_numpy(weights.order))
+    if weights.table is not None:
+        product.table = of.pointer(torch.from_numpy(weights.table))
     return product
 
 

@@ -38,10 +38,11 @@ struct Product {
     int64_t kind;
     int64_t group, scales, minimum; // grouped kinds only: inputs of a group, and see `Grouping`
     const int32_t *order;           // the same
+    const int8_t *table;            // the same
 };
 
 inline Grouping grouping(const Product &p) {
-    return Grouping{p.kind == GROUPED8 ? 8 : p.kind - GROUPED4 + 4, p.group, p.scales, p.minimum, p.inputs, p.order};
+    return Grouping{p.kind == GROUPED8 ? 8 : p.kind - GROUPED4 + 4, p.group, p.scales, p.minimum, p.inputs, p.order, p.table};
 }
 
 inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -646,6 +647,8 @@ inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, i
     else if (p.kind == BF16_WIDE)
         chain_pairs<WideStep<BFloat16>>(p, from, to, x, x_scale, count, work, y);
 #if defined(HEADSTART_GROUPED)
+    else if (p.kind == GROUPED4 && p.table)
+        grouped_pairs<TABLED>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED4)
         grouped_pairs<4>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED5)
