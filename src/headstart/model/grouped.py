@@ -160,61 +160,66 @@ class GroupedWeights:
             out[rows, slice(None) if self.order is None else self.order] = scales
         return out
 
-    def without_table(self) -> GroupedWeights:
-        """The same numbers without a table: as codes of more bits, in whose middle zero stands."""
-        if self.table is None:
-            return self
-        bits = bits_without(self.table)
-        zero = 1 << bits - 1
-        units = None if self.scale_units is None else zero * self.scale_units
-        codes = (self.table + np.int16(zero)).astype(np.uint8)[self.codes]
-        return replace(self, codes=codes, bits=bits, minimums=zero * self.scales, minimum_units=units, table=None)
 
+@dataclass(frozen=True, slots=True)
+class JoinedWeights:
+    """Matrices of the same inputs as one, their outputs in order, whose codes are of different kinds."""
 
-def bits_without(table: NDArray[np.int8]) -> int:
-    """Of codes around the middle that can be all numbers of a table."""
-    least, most = int(table.min()), int(table.max())
-    return next(bits for bits in (4, 5, 6, 8) if -(1 << bits - 1) <= least and most < 1 << bits - 1)
+    parts: tuple[GroupedWeights, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs, inputs."""
+        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
+
+    @property
+    def bits(self) -> int:
+        """Of the smallest codes."""
+        return min(part.bits for part in self.parts)
+
+    def read(self, rows: Rows = slice(None)) -> JoinedWeights:
+        """The weights of some outputs."""
+        ends = np.cumsum([part.shape[0] for part in self.parts])
+        wanted = np.arange(ends[-1])[rows]
+        among = np.searchsorted(ends, wanted, side="right")
+        runs = np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1)
+        found = []
+        for run in runs:
+            part = self.parts[among[run[0]]]
+            found.append(part.read(wanted[run] - (ends[among[run[0]]] - part.shape[0])))
+        return JoinedWeights(tuple(found))
+
+    def dequantise(self) -> NDArray[np.float32]:
+        """The weights [outputs, inputs], as `GroupedWeights.dequantise` gives them."""
+        return np.concatenate([part.dequantise() for part in self.parts])
 
 
 def stacked(weights: Sequence[GroupedWeights]) -> GroupedWeights:
-    """Matrices of the same inputs, group, bits and table as one, their outputs in order."""
+    """Matrices of the same inputs and of codes of the same kind as one, their outputs in order."""
     if len(weights) == 1:
         return weights[0]
-    if not same_order(weights):
-        raise UnsupportedModel(
-            "layers of the same input have their inputs in different orders", hint="load it with quantize='none'"
-        )
-    return GroupedWeights(
+    first = weights[0]
+    return replace(
+        first,
         codes=np.concatenate([each.codes for each in weights]),
-        bits=weights[0].bits,
-        group=weights[0].group,
         scales=np.concatenate([each.scales for each in weights]),
         minimums=np.concatenate([each.minimums for each in weights]),
         scale_units=_all([each.scale_units for each in weights]),
         minimum_units=_all([each.minimum_units for each in weights]),
-        order=weights[0].order,
-        table=weights[0].table,
     )
 
 
-def same_order(weights: Sequence[GroupedWeights]) -> bool:
-    """Whether all have their inputs in one order."""
-    first = weights[0].order
-    if first is None:
-        return all(each.order is None for each in weights)
-    return all(each.order is not None and np.array_equal(each.order, first) for each in weights)
-
-
-def side_by_side(weights: Sequence[GroupedWeights | ChannelWeights]) -> GroupedWeights | ChannelWeights:
-    """Matrices of the same inputs as one, their outputs in order: the same numbers, in the smallest of their groups and
-    the most of their bits.
+def side_by_side(
+    weights: Sequence[GroupedWeights | ChannelWeights | JoinedWeights],
+) -> GroupedWeights | ChannelWeights | JoinedWeights:
+    """Matrices of the same inputs as one, their outputs in order.
 
     Raises:
-        UnsupportedModel: some have a scale for each output and others for groups, or their inputs' orders differ.
+        UnsupportedModel: some have a scale for each output and others for groups.
     """
-    channels = [each for each in weights if isinstance(each, ChannelWeights)]
-    if len(channels) == len(weights):
+    parts = [part for each in weights for part in (each.parts if isinstance(each, JoinedWeights) else (each,))]
+    channels = [each for each in parts if isinstance(each, ChannelWeights)]
+    if len(channels) == len(parts):
         return ChannelWeights(
             np.concatenate([each.codes for each in channels]), np.concatenate([each.scales for each in channels])
         )
@@ -222,24 +227,26 @@ def side_by_side(weights: Sequence[GroupedWeights | ChannelWeights]) -> GroupedW
         raise UnsupportedModel(
             "layers of the same input have scales of different kinds", hint="load it with quantize='none'"
         )
-    return _side_by_side([each for each in weights if isinstance(each, GroupedWeights)])
+    runs: list[list[GroupedWeights]] = []
+    for each in parts:
+        if isinstance(each, GroupedWeights):
+            if runs and _alike(runs[-1][0], each):
+                runs[-1].append(each)
+            else:
+                runs.append([each])
+    kinds = tuple(stacked(run) for run in runs)
+    return kinds[0] if len(kinds) == 1 else JoinedWeights(kinds)
 
 
-def _side_by_side(weights: Sequence[GroupedWeights]) -> GroupedWeights:
-    tables = [each.table for each in weights]
-    if not all(each is not None and np.array_equal(each, tables[0]) for each in tables):
-        weights = [each.without_table() for each in weights]
-    group, bits = min(each.group for each in weights), max(each.bits for each in weights)
-    return stacked([_split(each, group, bits) for each in weights])
-
-
-def _split(weights: GroupedWeights, group: int, bits: int) -> GroupedWeights:
-    """The same numbers in smaller groups and more bits."""
-    if weights.group == group:
-        return replace(weights, bits=bits)
-    times, groups = weights.group // group, -(-weights.codes.shape[1] // group)
-    scales, minimums = (np.repeat(each, times, axis=1)[:, :groups] for each in (weights.scales, weights.minimums))
-    return replace(weights, group=group, bits=bits, scales=scales, minimums=minimums)
+def _alike(one: GroupedWeights, other: GroupedWeights) -> bool:
+    """Whether their codes are of the same kind, so that one product takes both."""
+    shared = (one.table, other.table), (one.order, other.order)
+    units = (one.scale_units, other.scale_units), (one.minimum_units, other.minimum_units)
+    return (
+        (one.bits, one.group) == (other.bits, other.group)
+        and all((a is None) == (b is None) for a, b in (*shared, *units))
+        and all(np.array_equal(a, b) for a, b in shared if a is not None and b is not None)
+    )
 
 
 def _all(arrays: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:

@@ -16,7 +16,8 @@ from support import grouped_twin as twin
 from headstart.base import compiling
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
-from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, side_by_side
+from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, JoinedWeights, side_by_side
 from headstart.model.native import build
 from headstart.model.native.grouping import (
     FLOATS,
@@ -71,10 +72,17 @@ def weights_of(
     return GroupedWeights(codes, bits, group, scales, minimums, scale_units, minimum_units)
 
 
-def multiply(weights: GroupedWeights, x: F32, *, threads: int = 1, bias: F32 | None = None) -> F32:
+def without_table(weights: GroupedWeights) -> GroupedWeights:
+    """The same numbers as codes of eight bits."""
+    assert weights.table is not None
+    codes = (weights.table[weights.codes].astype(np.int16) + 128).astype(np.uint8)
+    return replace(weights, codes=codes, bits=8, minimums=128 * weights.scales, table=None)
+
+
+def multiply(weights: GroupedWeights | JoinedWeights, x: F32, *, threads: int = 1, bias: F32 | None = None) -> F32:
     held = NativeWeights(native.GROUPED4)
-    product = grouped_product(held, weights, None if bias is None else torch.from_numpy(bias))
-    y = np.full((len(x), len(weights.codes)), np.nan, np.float32)
+    product = held.product(GroupedLinear(weights, None if bias is None else torch.from_numpy(bias)))
+    y = np.full((len(x), weights.shape[0]), np.nan, np.float32)
     native.kernels().multiply(product, x.ctypes.data, len(x), y.ctypes.data, threads)
     return y
 
@@ -148,8 +156,8 @@ def test_minimums_that_take_codes_beyond_a_byte() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(1, 70), st.integers(1, 40), st.sampled_from([4, 5, 6, 8, TABLED]), st.sampled_from(GROUPS), st.integers(1, 40),
-    st.sampled_from([*FORMS]), st.booleans(), st.booleans(), st.integers(0, 9),
+    st.integers(1, 70), st.integers(1, 40), st.sampled_from([4, 5, 6, 8, TABLED]), st.sampled_from(GROUPS),
+    st.integers(1, 40), st.sampled_from([*FORMS]), st.booleans(), st.booleans(), st.integers(0, 9),
 )  # fmt: skip
 def test_any_shape_and_form(
     outputs: int, sixteens: int, bits: int, group: int, count: int, form: str, middle: bool, bias: bool, seed: int
@@ -188,13 +196,12 @@ def test_extremes(kind: str, code: int, count: int) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("group", GROUPS)
 def test_codes_of_a_table_are_its_numbers(group: int, form: str) -> None:
-    """They take four bits, and have the bits of the twin and of the same numbers as codes of eight bits; read back, they are
-    scale times number."""
+    """They take four bits, and have the bits of the twin and of the same numbers as codes of eight bits. Read back,
+    they are scale times number."""
     for shape in ((97, 16), (33, 48), (40, 592)):
         weights, x = weights_of(shape, TABLED, group, form, middle=False), rows(7, shape[1])
         assert form_of(weights) == (FORMS[form], 0)
-        wide, four = weights.without_table(), replace(weights, table=None)
-        assert (wide.table, wide.bits) == (None, 8)
+        wide, four = without_table(weights), replace(weights, table=None)
         scales = np.repeat(weights.scales, group, axis=1)[:, : shape[1]].astype(np.float64)
         numbers = (scales * TABLE[weights.codes]).astype(np.float32)
         np.testing.assert_array_equal(weights.dequantise(), numbers)
@@ -244,32 +251,53 @@ def test_a_row_that_is_not_finite_stays_so_and_harms_no_other(bits: int, count: 
     assert np.array_equal(y, twin.product(weights, x), equal_nan=True)
 
 
-def test_matrices_side_by_side_are_the_same_numbers() -> None:
-    parts = [weights_of((n, 288), b, g, f, middle=m) for n, b, g, f, m in (
-        (5, 4, 128, "halves", True), (7, 8, 16, "floats", False), (3, 6, 32, "units", True),
-    )]  # fmt: skip
-    joined = side_by_side(parts)
-    assert (joined.bits, joined.group) == (8, 16)
-    assert np.array_equal(joined.dequantise(), np.concatenate([part.dequantise() for part in parts]))
-
-
-def test_tables_side_by_side() -> None:
-    """Equal ones stay; else their numbers become codes, of no more bits than they need."""
-    parts = [weights_of((n, 288), TABLED, 32, "halves", middle=False, seed=n) for n in (5, 7)]
-    joined = side_by_side(parts)
-    assert isinstance(joined, GroupedWeights)
-    assert (joined.bits, joined.table is None) == (4, False)
-    small = replace(parts[1], table=np.clip(TABLE, -12, 12))
-    others = [
-        ([parts[0], small], 8), ([small, weights_of((3, 288), 4, 16, "units", middle=False)], 5),
-        ([weights_of((3, 288), 6, 32, "units", middle=True), small], 6),
+def several() -> list[GroupedWeights]:
+    """Matrices of the same inputs in codes of every kind, some of which lie beside one of their own."""
+    return [
+        weights_of((outputs, 320), bits, group, form, middle=middle, seed=seed)
+        for seed, (outputs, bits, group, form, middle) in enumerate((
+            (33, 4, 32, "units", False), (40, 4, 32, "units", False), (5, TABLED, 32, "units", False),
+            (64, TABLED, 32, "units", False), (7, 8, 16, "floats", False), (48, 6, 16, "units", True),
+            (20, 5, 128, "halves", False),
+        ))
     ]  # fmt: skip
-    for mixed, bits in others:
-        both = side_by_side(mixed)
-        assert isinstance(both, GroupedWeights)
-        assert (both.bits, both.table) == (bits, None)
-        np.testing.assert_array_equal(both.dequantise(), np.concatenate([each.dequantise() for each in mixed]))
-    np.testing.assert_array_equal(joined.dequantise(), np.concatenate([each.dequantise() for each in parts]))
+
+
+def test_matrices_side_by_side_stay_what_they_are() -> None:
+    parts = several()
+    joined = side_by_side(parts)
+    assert isinstance(joined, JoinedWeights)
+    assert [part.shape[0] for part in joined.parts] == [73, 69, 7, 48, 20]
+    assert (joined.shape, joined.bits) == ((217, 320), 4)
+    everything = np.concatenate([part.dequantise() for part in parts])
+    np.testing.assert_array_equal(joined.dequantise(), everything)
+    for wanted in (np.arange(217)[::-1], np.array([72, 73, 3, 216, 141, 142]), slice(70, 150)):
+        np.testing.assert_array_equal(joined.read(wanted).dequantise(), everything[wanted])
+    alike = side_by_side(parts[:2])
+    assert isinstance(alike, GroupedWeights)
+    np.testing.assert_array_equal(alike.dequantise(), everything[:73])
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_side_by_side_have_the_bits_of_each(biased: bool) -> None:
+    """For any number of rows and threads."""
+    parts, x = several(), rows(40, 320)
+    bias = rows(1, 217)[0] if biased else None
+    alone = np.concatenate([twin.product(part, x) for part in parts], axis=1)
+    if bias is not None:
+        alone += bias
+    joined = side_by_side(parts)
+    assert isinstance(joined, JoinedWeights)
+    for count in (*range(1, 14), 24, 25, 40):
+        found = multiply(joined, x[:count], threads=1 + count % 2, bias=bias)
+        np.testing.assert_array_equal(found, alone[:count], err_msg=str(count))
+
+
+def test_a_table_stays_where_it_is_the_same() -> None:
+    first, second = (weights_of((n, 288), TABLED, 32, "halves", middle=False, seed=n) for n in (5, 7))
+    other = replace(second, table=np.roll(TABLE, 1))
+    assert isinstance(side_by_side([first, second]), GroupedWeights)
+    assert isinstance(side_by_side([first, other]), JoinedWeights)
 
 
 def test_a_table_that_does_not_fit_is_refused() -> None:
@@ -345,8 +373,10 @@ def test_codes_in_another_order_are_rows_in_that_order(bits: int) -> None:
     np.testing.assert_array_equal(ordered.dequantise()[:, order], weights.dequantise())
     with pytest.raises(UnsupportedModel, match="do not fit"):
         replace(weights, order=np.zeros(96, np.int32))
-    with pytest.raises(UnsupportedModel, match="different orders"):
-        side_by_side([weights, ordered])
+    joined = side_by_side([weights, ordered])
+    assert isinstance(joined, JoinedWeights)
+    both = np.concatenate([multiply(weights, x), multiply(ordered, x)], axis=1)
+    np.testing.assert_array_equal(multiply(joined, x), both)
 
 
 @pytest.mark.skipif(not (native.available() and native.kernels().supported(native.INT8)), reason="no VNNI here")

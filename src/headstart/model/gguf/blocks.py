@@ -14,13 +14,19 @@ from numpy.typing import NDArray
 
 from headstart.base.errors import DamagedModel
 from headstart.model.gguf.header import Tensor
-from headstart.model.gguf.types import IQ4, MXFP4
 from headstart.model.grouped import GroupedWeights, Rows
 
 Bytes = NDArray[np.uint8]
 
-_TOO_LARGE = 124
-"""An exponent of MXFP4 with which its largest number, 12, and what it may be counted from, 16, are no float32."""
+IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+"""What the 16 codes of IQ4_NL and IQ4_XS stand for (kvalues_iq4nl of ggml-common.h)."""
+
+MXFP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+"""What its 16 codes stand for, floats with 2 bits of exponent and 1 of fraction, doubled. Source: the OCP Microscaling
+Formats (MX) Specification 1.0."""
+
+_TOO_LARGE = 125
+"""An exponent of MXFP4 with which its largest number, 12, is no float32; 255 stands for no number at all."""
 
 
 def grouped(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights | None:

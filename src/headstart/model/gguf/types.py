@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
-
-from headstart.model.grouped import bits_without
-
-IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
-"""What the 16 codes of IQ4_NL and IQ4_XS stand for (kvalues_iq4nl of ggml-common.h)."""
-
-MXFP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
-"""What its 16 codes stand for, floats with 2 bits of exponent and 1 of fraction, doubled. Source: the OCP Microscaling
-Formats (MX) Specification 1.0."""
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +18,6 @@ class TensorType:
     """Of a code; 0 where numbers are floats."""
     memory: float = 0.0
     """Bits of a weight in the kernels: a code, and its part of the scales and minimums."""
-    table: NDArray[np.int8] | None = field(default=None, compare=False)
-    """What codes stand for; None if for themselves."""
-
-    @property
-    def bits_beside_others(self) -> int:
-        """Of a code where the matrix is joined with those of other types, which have no such table."""
-        return self.bits if self.table is None else bits_without(self.table)
 
 
 # Sizes from ggml-common.h of ggml-org/llama.cpp, by the numbers that files hold
@@ -51,10 +32,10 @@ TYPES = {
     12: TensorType("Q4_K", 256, 144, 4, 4.625),
     13: TensorType("Q5_K", 256, 176, 5, 5.625),
     14: TensorType("Q6_K", 256, 210, 6, 6.625),
-    20: TensorType("IQ4_NL", 32, 18, 4, 4.5, IQ4),
-    23: TensorType("IQ4_XS", 256, 136, 4, 4.375, IQ4),
+    20: TensorType("IQ4_NL", 32, 18, 4, 4.5),
+    23: TensorType("IQ4_XS", 256, 136, 4, 4.375),
     30: TensorType("BF16", 1, 2),
-    39: TensorType("MXFP4", 32, 17, 4, 4.25, MXFP4),
+    39: TensorType("MXFP4", 32, 17, 4, 4.25),
 }
 """Types that can be read."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from headstart.model import native
-from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights
+from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights, JoinedWeights
 from headstart.model.native.memory import Pointed, aligned
 from headstart.model.native.structs import Product
 
@@ -83,7 +84,10 @@ def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | N
     form, kernels = form_of(weights), native.kernels()
     outputs, inputs = weights.codes.shape
     kind = kind_of_codes(weights.bits, weights.group)
-    product = Product(None, None, None, of.gain(bias), inputs, outputs, kind, weights.group, form.scales, form.minimum)
+    product = Product(
+        bias=of.gain(bias), inputs=inputs, outputs=outputs, kind=kind, group=weights.group, scales=form.scales,
+        minimum=form.minimum, results=outputs,
+    )  # fmt: skip
     packed = aligned(kernels.grouped_bytes(product))
     arrays = (weights.codes, weights.scales, weights.minimums, weights.scale_units, weights.minimum_units)
     held = [None if array is None else np.ascontiguousarray(array) for array in arrays]
@@ -97,6 +101,19 @@ def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | N
     return product
 
 
+def joined_product(of: Pointed, weights: JoinedWeights, bias: torch.Tensor | None) -> Product:
+    """A product of these weights, each part in codes of its own."""
+    ends = list(itertools.accumulate(part.shape[0] for part in weights.parts))
+    products = []
+    for part, end in zip(weights.parts, ends, strict=True):
+        own = None if bias is None else bias[end - part.shape[0] : end]
+        products.append(grouped_product(of, part, own))
+        products[-1].results = ends[-1]
+    for product, more in itertools.pairwise(products):
+        product.more = of.structure(more)
+    return products[0]
+
+
 def channel_product(of: Pointed, weights: ChannelWeights, bias: torch.Tensor | None) -> Product:
     """A product of weights that are int8 with a scale for each output: they are laid out as they are."""
     kernels, (outputs, inputs) = native.kernels(), weights.shape
@@ -105,4 +122,4 @@ def channel_product(of: Pointed, weights: ChannelWeights, bias: torch.Tensor | N
     addresses = of.pointer(packed), of.pointer(torch.from_numpy(weights.scales)), of.pointer(shift)
     codes = np.ascontiguousarray(weights.codes)
     kernels.pack_whole(codes.ctypes.data, inputs, outputs, addresses[0], addresses[2], torch.get_num_threads())
-    return Product(*addresses, of.gain(bias), inputs, outputs, native.INT8)
+    return Product(*addresses, of.gain(bias), inputs, outputs, native.INT8, results=outputs)

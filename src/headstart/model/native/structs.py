@@ -18,6 +18,8 @@ class Product(ctypes.Structure):
         *((name, _pointer) for name in ("weights", "scale", "shift", "bias")),
         *((name, _number) for name in ("inputs", "outputs", "kind", "group", "scales", "minimum")),
         *((name, _pointer) for name in ("order", "table")),
+        ("results", _number),
+        ("more", _pointer),
     )
 
 
