@@ -88,7 +88,7 @@ class GroupedWeights:
     codes: NDArray[np.uint8]
     """[outputs, inputs]: one code a byte, below 2 ** bits."""
     bits: int
-    """How many bits a code needs: 4, 5, 6 or 8."""
+    """How many bits a code needs: 2, 3, 4, 5, 6 or 8."""
     group: int
     """Inputs that share a scale: one of `GROUPS`. The last group may be shorter."""
     scales: NDArray[np.float32]
@@ -125,7 +125,7 @@ class GroupedWeights:
     def __post_init__(self) -> None:
         outputs, inputs = self.codes.shape
         groups, units = (outputs, -(-inputs // self.group)), (outputs, -(-inputs // UNIT))
-        fits = self.group in GROUPS and self.bits in (4, 5, 6, 8) and self.codes.dtype == np.uint8
+        fits = self.group in GROUPS and self.bits in (2, 3, 4, 5, 6, 8) and self.codes.dtype == np.uint8
         given = (self.scales, groups), (self.minimums, groups), (self.scale_units, units), (self.minimum_units, units)
         for array, shape in given:
             fits = fits and (array is None or (array.dtype == np.float32 and array.shape == shape))

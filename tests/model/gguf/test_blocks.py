@@ -17,6 +17,7 @@ from headstart.model.native.weights import NativeWeights
 
 HALVES = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2],
+    "Q2_K": [80, 82], "Q3_K": [108],
     "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
 }  # fmt: skip
 """Where a block keeps its half-precision numbers."""

@@ -30,7 +30,7 @@ from headstart.model.runner import ModelRunner
 pytestmark = pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no grouped products here")
 
 SIMPLE = (Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.MXFP4)
-RANDOM = (Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS)
+RANDOM = (Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS)
 GREEDY = hs.Sampling(max_tokens=16, temperature=0.0, ignore_eos=True, logprobs=0)
 PROMPT = list(range(3, 20))
 CPU = torch.device("cpu")
@@ -64,9 +64,11 @@ def random_blocks(rng: np.random.Generator, kind: Q, outputs: int, inputs: int) 
     each, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (outputs, inputs // each, size), dtype=np.uint8)
     halves = {Q.Q4_K: (1e-4, 5e-4), Q.Q5_K: (5e-5, 5e-4), Q.Q6_K: (), Q.Q8_0: (1e-3,)}
-    halves |= {Q.IQ4_NL: (1e-3,), Q.IQ4_XS: (1e-4,)}
+    halves |= {Q.Q2_K: (), Q.Q3_K: (), Q.IQ4_NL: (1e-3,), Q.IQ4_XS: (1e-4,)}
     for at, scale in enumerate(halves[kind]):
         data[..., 2 * at : 2 * at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
+    for at, scale in {Q.Q2_K: ((80, 1e-3), (82, 15e-4)), Q.Q3_K: ((108, 5e-4),)}.get(kind, ()):
+        data[..., at : at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
     if kind == Q.Q6_K:
         data[..., 208:] = np.frombuffer(np.float16(5e-5).tobytes(), np.uint8)
     return data.reshape(outputs, -1)

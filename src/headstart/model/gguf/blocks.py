@@ -130,6 +130,37 @@ def _fifth(packed: Bytes) -> Bytes:
     return np.unpackbits(packed, axis=-1, bitorder="little") << np.uint8(4)
 
 
+def _q2_k(blocks: Bytes) -> GroupedWeights:
+    """16 bytes of scales and minimums of 16 inputs each, 64 of codes, and two halves."""
+    units = _half(blocks, 80), _half(blocks, 82)
+    packed = blocks[..., :16]
+    scales, minimums = units[0][..., None] * (packed & 15), units[1][..., None] * (packed >> 4)
+    return _made(_pairs(blocks[..., 16:80]), 2, scales, minimums, *units)
+
+
+def _q3_k(blocks: Bytes) -> GroupedWeights:
+    """32 bytes of third bits, 64 of pairs, 12 of 16 scales of 6 bits, and a half.
+
+    Third bit i of byte j belongs to input 32 i + j. The low four bits of the scales fill 8 bytes, the first eight low and
+    the others high; the upper two fill 4 bytes, bits 2 i and 2 i + 1 of byte j for scale 4 i + j.
+    """
+    rows, count = blocks.shape[:2]
+    third = (blocks[..., None, :32] >> np.arange(8, dtype=np.uint8)[:, None]) & np.uint8(1)
+    codes = _pairs(blocks[..., 32:96]) | third.reshape(rows, count, 16, 16) << np.uint8(2)
+    low = np.concatenate((blocks[..., 96:104] & 15, blocks[..., 96:104] >> 4), axis=-1)
+    high = (blocks[..., None, 104:108] >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
+    unit = _half(blocks, 108)
+    scales = unit[..., None] * ((low | high.reshape(rows, count, 16) << np.uint8(4)).astype(np.float32) - 32)
+    return _made(codes, 3, scales, 4 * scales, unit, 4 * unit)
+
+
+def _pairs(packed: Bytes) -> Bytes:
+    """Codes of two bits [rows, blocks, 16, 16] of 64 bytes: pair i of byte j of each half belongs to input 32 i + j."""
+    rows, count = packed.shape[:2]
+    halves = packed.reshape(rows, count, 2, 1, 32)
+    return ((halves >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3).reshape(rows, count, 16, 16)
+
+
 def _q4_k(blocks: Bytes) -> GroupedWeights:
     """Two halves, 12 bytes of scales and minimums, 128 of nibbles."""
     scales, minimums = _scales_and_minimums(blocks)
@@ -151,9 +182,7 @@ def _q6_k(blocks: Bytes) -> GroupedWeights:
     rows, count = blocks.shape[:2]
     low = blocks[..., :128].reshape(rows, count, 2, 1, 64)
     nibbles = np.concatenate((low & 15, low >> 4), axis=-2).reshape(rows, count, 2, 4, 32)
-    pairs = blocks[..., 128:192].reshape(rows, count, 2, 1, 32)
-    high = (pairs >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
-    codes = (nibbles | high << np.uint8(4)).reshape(rows, count, 16, 16)
+    codes = nibbles.reshape(rows, count, 16, 16) | _pairs(blocks[..., 128:192]) << np.uint8(4)
     unit = _half(blocks, 208)
     scales = unit[..., None] * blocks[..., 192:208].view(np.int8).astype(np.float32)
     return _made(codes, 6, scales, 32 * scales, unit, 32 * unit)
@@ -196,6 +225,8 @@ DECODERS: dict[str, Callable[[Bytes], GroupedWeights]] = {
     "Q5_0": _q5_0,
     "Q5_1": _q5_1,
     "Q8_0": _q8_0,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,

@@ -1,4 +1,4 @@
-// Products of weights that are codes of 4, 5, 6 or 8 bits in groups of inputs, each group with a scale and a minimum
+// Products of weights that are codes of 2 to 6 or 8 bits in groups of inputs, each group with a scale and a minimum
 // (weight = scale * code - minimum), or codes of 4 bits that stand for the numbers of a table (weight = scale *
 // table[code]), with rows rounded to int8.
 //
@@ -68,8 +68,9 @@ struct Grouping {
     // So many times a group's sum of a row is taken off its whole sum.
     int64_t taken_off() const { return table ? LIFTED : minimum; }
 
-    // Whether codes, their minimum taken off where it is a whole number, are bytes.
-    bool fits_tiles() const { return table || minimum <= 0 || (int64_t(1) << bits) - 1 - minimum <= 127; }
+    // Whether codes, their minimum taken off where it is a whole number, are bytes. Those of 2 and 3 bits are not made ready
+    // for tiles.
+    bool fits_tiles() const { return bits > 3 && (table || minimum <= 0 || (int64_t(1) << bits) - 1 - minimum <= 127); }
 
     int64_t panel_bytes() const {
         return (blocks() - 1) * record_bytes(groups(0)) + record_bytes(groups(blocks() - 1));
@@ -240,6 +241,14 @@ inline Whole joined(Whole low, Whole high, uint8_t mask) {
     return _mm512_ternarylogic_epi32(low, _mm512_set1_epi8(15), bits, 0xEA);  // (low & 15) | bits
 }
 inline Whole by_four(Whole v) { return _mm512_srli_epi16(v, 4); }
+
+// The bits of `mask` from v, which was shifted as by `joined`.
+template <int LEFT>
+inline Whole shifted(Whole v, uint8_t mask) {
+    const Whole moved = LEFT >= 0 ? _mm512_slli_epi16(v, LEFT >= 0 ? LEFT : 0) : _mm512_srli_epi16(v, LEFT < 0 ? -LEFT : 0);
+    return _mm512_and_si512(moved, _mm512_set1_epi8(char(mask)));
+}
+inline Whole either(Whole a, Whole b) { return _mm512_or_si512(a, b); }
 inline Whole table_of(const int8_t *numbers) {
     const __m128i lifted = _mm_xor_si128(_mm_loadu_si128((const __m128i *)numbers), _mm_set1_epi8(char(LIFTED)));
     return _mm512_broadcast_i32x4(lifted);
@@ -333,6 +342,14 @@ inline Whole joined(Whole low, Whole high, uint8_t mask) {
     return {joined<LEFT>(low.a, high.a, mask), joined<LEFT>(low.b, high.b, mask)};
 }
 inline Whole by_four(Whole v) { return {_mm256_srli_epi16(v.a, 4), _mm256_srli_epi16(v.b, 4)}; }
+template <int LEFT>
+inline __m256i shifted(__m256i v, uint8_t mask) {
+    const __m256i moved = LEFT >= 0 ? _mm256_slli_epi16(v, LEFT >= 0 ? LEFT : 0) : _mm256_srli_epi16(v, LEFT < 0 ? -LEFT : 0);
+    return _mm256_and_si256(moved, _mm256_set1_epi8(char(mask)));
+}
+template <int LEFT>
+inline Whole shifted(Whole v, uint8_t mask) { return {shifted<LEFT>(v.a, mask), shifted<LEFT>(v.b, mask)}; }
+inline Whole either(Whole a, Whole b) { return {_mm256_or_si256(a.a, b.a), _mm256_or_si256(a.b, b.b)}; }
 inline Whole table_of(const int8_t *numbers) {
     const __m128i lifted = _mm_xor_si128(_mm_loadu_si128((const __m128i *)numbers), _mm_set1_epi8(char(LIFTED)));
     return {_mm256_broadcastsi128_si256(lifted), _mm256_broadcastsi128_si256(lifted)};
@@ -408,11 +425,21 @@ struct GroupedSource {
 // Where the code of an input lies among the codes of its block, four inputs of an output side by side: sixteen outputs
 // times four inputs, a step, are the bytes of one vector. Of codes below 8 bits the low four bits of four steps lie in
 // two vectors: steps 0 and 1 in their low halves, 2 and 3 in the high. The rest follows: two bits each of four steps in
-// one more vector, or one bit each of eight steps.
+// one more vector, or one bit each of eight steps. Of codes of 2 and 3 bits the low two of four steps lie in one vector.
 struct Place {
-    int64_t low, low_shift, high, high_shift, high_mask;
+    int64_t low, low_shift, low_bits = 4, high = 0, high_shift = 0, high_mask = 0;
 
     Place(int64_t bits, int64_t in, int64_t n) {
+        if (bits <= 3) {
+            const int64_t step = in / 4, byte = n * 4 + in % 4, part = step / 8, s = step % 8;
+            low = (part * bits + s / 4) * 64 + byte;
+            low_shift = s % 4 * 2;
+            low_bits = 2;
+            high = (part * 3 + 2) * 64 + byte;
+            high_shift = s;
+            high_mask = bits == 3;
+            return;
+        }
         const int64_t step = in / 4, byte = n * 4 + in % 4, more = bits == 5 ? 8 : 4;  // steps that share a vector
         const int64_t vectors = bits == 4 ? 2 : more / 2 + 1, part = step / more, s = step % more;
         low = (part * vectors + s / 4 * 2 + s % 2) * 64 + byte;
@@ -429,15 +456,15 @@ inline void put_code(int64_t bits, uint8_t *codes, int64_t in, int64_t n, uint8_
         return;
     }
     const Place at(bits, in, n);
-    codes[at.low] |= uint8_t((code & 15) << at.low_shift);
-    if (at.high_mask) codes[at.high] |= uint8_t((code >> 4) << at.high_shift);
+    codes[at.low] |= uint8_t((code & ((1 << at.low_bits) - 1)) << at.low_shift);
+    if (at.high_mask) codes[at.high] |= uint8_t((code >> at.low_bits) << at.high_shift);
 }
 
 inline int64_t code_at(int64_t bits, const uint8_t *codes, int64_t in, int64_t n) {
     if (bits == 8) return codes[in / 4 * 64 + n * 4 + in % 4];
     const Place at(bits, in, n);
-    const int64_t low = codes[at.low] >> at.low_shift & 15;
-    return at.high_mask ? low | (codes[at.high] >> at.high_shift & at.high_mask) << 4 : low;
+    const int64_t low = codes[at.low] >> at.low_shift & ((1 << at.low_bits) - 1);
+    return at.high_mask ? low | (codes[at.high] >> at.high_shift & at.high_mask) << at.low_bits : low;
 }
 
 // One panel: for each block of 256 inputs its codes (see `Place`), then scales and minimums.
@@ -532,13 +559,37 @@ inline void add_four(const uint8_t *low, Whole high, const uint8_t *x, Whole *su
     add_step<BITS, N>(joined<4 - FIRST - 3 * EACH>(by_four(b), high, MASK), x + 12 * N, sums);
 }
 
+// The same of four steps of codes of two bits, and of three with the third in the low four bits of `high`.
+template <int BITS, int N>
+inline void add_few_bits(Whole low, Whole high, const uint8_t *x, Whole *sums) {
+    const auto third = [](Whole code, Whole bit) { return BITS == 3 ? either(code, bit) : code; };
+    add_step<BITS, N>(third(shifted<0>(low, 3), shifted<2>(high, 4)), x, sums);
+    add_step<BITS, N>(third(shifted<-2>(low, 3), shifted<1>(high, 4)), x + 4 * N, sums);
+    add_step<BITS, N>(third(shifted<-4>(low, 3), shifted<0>(high, 4)), x + 8 * N, sums);
+    add_step<BITS, N>(third(shifted<-6>(low, 3), shifted<-1>(high, 4)), x + 12 * N, sums);
+}
+
 // sums += the codes of 16 * UNITS inputs times those of N rows. w: the codes; goes on behind them. table: for TABLED alone.
+// odd: of codes of 3 bits, which lie by 32 inputs: whether these are the second 16.
 template <int BITS, int UNITS, int N>
-inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole table, Whole *sums) {
+inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole table, bool odd, Whole *sums) {
     constexpr int BYTES = LANES * LANES * UNITS * (BITS == TABLED ? 4 : BITS) / 8;
     HEADSTART_UNROLL
     for (int at = 0; at < BYTES; at += 64) __builtin_prefetch(w + at + AHEAD);
-    if constexpr (BITS == 5) {
+    if constexpr (BITS == 3 && UNITS == 1) {
+        const Whole high = whole_load(w + (odd ? 64 : 128));
+        add_few_bits<3, N>(whole_load(w), odd ? by_four(high) : high, x, sums);
+        w += odd ? 128 : 64;
+        return;
+    } else if constexpr (BITS == 3) {
+        const Whole high = whole_load(w + 128);
+        add_few_bits<3, N>(whole_load(w), high, x, sums);
+        add_few_bits<3, N>(whole_load(w + 64), by_four(high), x + 16 * N, sums);
+    } else if constexpr (BITS == 2) {
+        HEADSTART_UNROLL
+        for (int u = 0; u < UNITS; u++)
+            add_few_bits<2, N>(whole_load(w + u * 64), whole_zero(), x + u * LANES * N, sums);
+    } else if constexpr (BITS == 5) {
         const Whole high = whole_load(w + 256);
         add_four<5, 0, N>(w, high, x, sums);
         add_four<5, 4, N>(w + 128, high, x + 16 * N, sums);
@@ -591,7 +642,7 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t
             }
             int64_t part = parts;
             do {
-                add_codes<BITS, UNITS, N>(w, x, table, whole);
+                add_codes<BITS, UNITS, N>(w, x, table, g % 2, whole);
                 x += LANES * UNITS * N;
             } while (--part > 0);
             const Real scale = scale_of(of, scales, g);

@@ -20,10 +20,10 @@ FLOATS, HALVES, UNITS, POWERS = range(4)
 STORED = -1
 """Minimums are stored; otherwise each is the same whole multiple of its scale, and only that multiple is."""
 
-FIVES = 32
-"""Inputs whose codes of 5 bits lie together."""
+TOGETHER = 32
+"""Inputs whose codes of 3 and of 5 bits lie together."""
 
-_MULTIPLES = (0, 8, 16, 32, 128)  # of symmetric codes of 4, 5, 6 and 8 bits: where zero stands
+_MULTIPLES = (0, 4, 8, 16, 32, 128)  # of symmetric codes of 3, 4, 5, 6 and 8 bits: where zero stands
 
 
 class Form(NamedTuple):
@@ -72,18 +72,25 @@ def _in_units(numbers: NDArray[np.float32], units: NDArray[np.float32] | None, g
     return bool(np.abs(whole + 0.5).max(initial=0) <= 127.5) and np.array_equal(whole * spread, numbers)
 
 
-def kind_of_codes(bits: int, group: int) -> int:
-    """The kind of product that takes such codes. Those of 5 bits lie by 32 inputs, and take 6 in smaller groups."""
-    if bits == 5 and group < FIVES:
-        bits = 6
-    return {4: native.GROUPED4, 5: native.GROUPED5, 6: native.GROUPED6}.get(bits, native.GROUPED8)
+def kind_of_codes(bits: int, group: int, inputs: int) -> int:
+    """The kind of product that takes such codes. Those of 5 bits lie by 32 inputs, and take 6 in smaller groups; those
+    of 3 bits take 4 in smaller groups of which there is an odd number."""
+    if (bits == 5 and group < TOGETHER) or (bits == 3 and group < TOGETHER and inputs % TOGETHER):
+        bits += 1
+    return _KINDS[bits]
+
+
+_KINDS = {
+    2: native.GROUPED2, 3: native.GROUPED3, 4: native.GROUPED4, 5: native.GROUPED5, 6: native.GROUPED6,
+    8: native.GROUPED8,
+}  # fmt: skip
 
 
 def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | None) -> Product:
     """A product of these weights, laid out for the kernels and kept alive by `of`."""
     form, kernels = form_of(weights), native.kernels()
     outputs, inputs = weights.codes.shape
-    kind = kind_of_codes(weights.bits, weights.group)
+    kind = kind_of_codes(weights.bits, weights.group, inputs)
     product = Product(
         bias=of.gain(bias), inputs=inputs, outputs=outputs, kind=kind, group=weights.group, scales=form.scales,
         minimum=form.minimum, results=outputs,

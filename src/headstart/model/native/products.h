@@ -25,9 +25,11 @@ enum Kind {
     GROUPED5 = 5,  // the same with codes of 5 bits, in groups of 32 or more
     GROUPED6 = 6,  // of 6 bits
     GROUPED8 = 7,  // of 8 bits
+    GROUPED2 = 8,  // of 2 bits
+    GROUPED3 = 9,  // of 3 bits, in groups of 16 only where the inputs are a multiple of 32
 };
 
-inline bool is_grouped(int64_t kind) { return kind >= GROUPED4 && kind <= GROUPED8; }
+inline bool is_grouped(int64_t kind) { return kind >= GROUPED4 && kind <= GROUPED3; }
 
 struct Product {
     const void *weights;
@@ -47,7 +49,8 @@ struct Product {
 };
 
 inline Grouping grouping(const Product &p) {
-    return Grouping{p.kind == GROUPED8 ? 8 : p.kind - GROUPED4 + 4, p.group, p.scales, p.minimum, p.inputs, p.order, p.table};
+    constexpr int64_t BITS[] = {4, 5, 6, 8, 2, 3};  // by kind
+    return Grouping{BITS[p.kind - GROUPED4], p.group, p.scales, p.minimum, p.inputs, p.order, p.table};
 }
 
 inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -617,7 +620,8 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
     const int64_t stride = row_stride(p.kind, p.inputs), blocks = of.blocks(), bytes = of.panel_bytes();
     const auto [step, tiled] = interleaved(of, count);
 #if defined(HEADSTART_TILES)
-    if (tiled) return tiled_pairs<BITS>(p, from, to, x, count, y);
+    if constexpr (BITS != 2 && BITS != 3)
+        if (tiled) return tiled_pairs<BITS>(p, from, to, x, count, y);
 #endif
     constexpr int LEAST = BITS == 5 ? 2 : 1;  // codes of 5 bits lie by 32 inputs, so groups are not smaller
     const GroupedRows multiply = (p.group == LANES ? grouped_rows_of<BITS, LEAST> : grouped_rows_of<BITS, 2>)(step);
@@ -665,6 +669,10 @@ inline void multiply_own(const Product &p, const uint8_t *x, const float *x_scal
         grouped_pairs<5>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED6)
         grouped_pairs<6>(p, from, to, x, count, work, y);
+    else if (p.kind == GROUPED2)
+        grouped_pairs<2>(p, from, to, x, count, work, y);
+    else if (p.kind == GROUPED3)
+        grouped_pairs<3>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED8)
         grouped_pairs<8>(p, from, to, x, count, work, y);
 #endif
