@@ -141,8 +141,8 @@ def _q2_k(blocks: Bytes) -> GroupedWeights:
 def _q3_k(blocks: Bytes) -> GroupedWeights:
     """32 bytes of third bits, 64 of pairs, 12 of 16 scales of 6 bits, and a half.
 
-    Third bit i of byte j belongs to input 32 i + j. The low four bits of the scales fill 8 bytes, the first eight low and
-    the others high; the upper two fill 4 bytes, bits 2 i and 2 i + 1 of byte j for scale 4 i + j.
+    Third bit i of byte j belongs to input 32 i + j. The low four bits of the scales fill 8 bytes, the first eight low
+    and the others high; the upper two fill 4 bytes, bits 2 i and 2 i + 1 of byte j for scale 4 i + j.
     """
     rows, count = blocks.shape[:2]
     third = (blocks[..., None, :32] >> np.arange(8, dtype=np.uint8)[:, None]) & np.uint8(1)
