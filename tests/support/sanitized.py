@@ -10,12 +10,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 import transformers as tf
+from numpy.typing import NDArray
 
 from headstart.model import native
+from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.grouped import GroupedWeights, side_by_side
 from headstart.model.loading import adopt
 from headstart.model.native import build
+from headstart.model.native.weights import NativeWeights
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -49,6 +54,27 @@ def run(runner: ModelRunner) -> None:
     runner.forward([Segment(2, (3, 4), judged=2)], cache)
 
 
+def several_kinds() -> None:
+    """A product whose parts are codes of different kinds, one of which stand for a table's numbers."""
+    rng = np.random.default_rng(0)
+
+    def part(outputs: int, bits: int, group: int, table: NDArray[np.int8] | None = None) -> GroupedWeights:
+        scales = np.ones((outputs, -(-80 // group)), np.float32)
+        codes = rng.integers(0, 1 << bits, (outputs, 80), dtype=np.uint8)
+        return GroupedWeights(codes, bits, group, scales, scales * (table is None) * np.float32(0.3), table=table)
+
+    table = np.arange(-128, 128, 17, dtype=np.int8)
+    for parts in (
+        [part(37, 4, 32, table), part(16, 5, 64)],
+        [part(5, 6, 16), part(64, 8, 128), part(37, 4, 32, table)],
+    ):
+        held, joined = NativeWeights(native.GROUPED4), side_by_side(parts)
+        product = held.product(GroupedLinear(joined))
+        x, y = rng.standard_normal((40, 80)).astype(np.float32), np.empty((40, joined.shape[0]), np.float32)
+        for count in (1, 7, 40):
+            native.kernels().multiply(product, x.ctypes.data, count, y.ctypes.data, 2)
+
+
 def main(sources: Path, directory: Path) -> None:
     flags = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     build.STRICT = ("-O1", *build.STRICT[1:], *flags)
@@ -63,6 +89,7 @@ def main(sources: Path, directory: Path) -> None:
         run(runner_of(torch.float32, "int8", None))
     if native.kernels().supported(native.GROUPED4):
         run(runner_of(torch.bfloat16, "int4", None))
+        several_kinds()
     print("ran to the end")
 
 

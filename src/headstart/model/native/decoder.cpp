@@ -292,7 +292,7 @@ inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t 
 template <class KV>
 void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, KV *keys, KV *values,
             float *head, float *query) {
-    const int64_t all = layer.qkv.outputs / s.dim;
+    const int64_t all = layer.qkv.results / s.dim;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         const int64_t slot = batch.slots[r], place = batch.places[r], position = batch.positions[r];
@@ -556,24 +556,24 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
 // All memory of a forward. Throws where there is none.
 void grow(const Model &model, const Batch &batch, Buffers &b) {
     const int64_t padded = round_up(batch.count, 32);
-    int64_t bytes = row_stride(model.head.kind, model.head.inputs), widest = 0, heads = 0, dim = 0, row = 0;
+    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0;
     for (int64_t l = 0; l < model.layer_count; l++) {
         const Layer &layer = model.layers[l];
         heads = std::max(heads, layer.heads * layer.dim);
         dim = std::max(dim, layer.dim);
         for (const Product *p : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down, &layer.input_gate, &layer.input_out}) {
             if (!p->weights) continue;
-            bytes = std::max(bytes, row_stride(p->kind, p->inputs));
-            widest = std::max(widest, p->outputs);
+            bytes = std::max(bytes, p->row_bytes());
+            widest = std::max(widest, p->results);
             row = std::max(row, p->inputs);
         }
     }
     row = std::max(row, 3 * std::max(dim, model.width));
     if (const DraftHead *head = batch.draft_head)
-        bytes = std::max(bytes, row_stride(head->fuse.kind, head->fuse.inputs));
+        bytes = std::max(bytes, head->fuse.row_bytes());
     if (model.inputs.width) {
         const Product &projection = model.inputs.projection;
-        bytes = std::max(bytes, row_stride(projection.kind, projection.inputs));
+        bytes = std::max(bytes, projection.row_bytes());
         row = std::max(row, projection.outputs);
         Buffers::grow(b.inputs, padded * projection.outputs);
     }
@@ -596,7 +596,8 @@ std::string layout() {
     STRUCT(Product);
     FIELD(Product, weights), FIELD(Product, scale), FIELD(Product, shift), FIELD(Product, bias);
     FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind), FIELD(Product, group);
-    FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order);
+    FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order), FIELD(Product, table);
+    FIELD(Product, results), FIELD(Product, more);
     STRUCT(Norm);
     FIELD(Norm, gain), FIELD(Norm, bias), FIELD(Norm, eps), FIELD(Norm, kind);
     STRUCT(Layer);
@@ -707,7 +708,7 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
     static thread_local Buffers kept;
     Buffers &b = kept;  // this thread's, for all threads of the region below
     try {
-        Buffers::grow(b.rows, row_room(count) * row_stride(p->kind, p->inputs));
+        Buffers::grow(b.rows, row_room(count) * p->row_bytes());
         Buffers::grow(b.scale, round_up(count, 32));
         b.grow_scratch(count, threads, 0, 0, 0);
     } catch (const std::exception &) {

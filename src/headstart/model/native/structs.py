@@ -17,7 +17,9 @@ class Product(ctypes.Structure):
     _fields_ = (
         *((name, _pointer) for name in ("weights", "scale", "shift", "bias")),
         *((name, _number) for name in ("inputs", "outputs", "kind", "group", "scales", "minimum")),
-        ("order", _pointer),
+        *((name, _pointer) for name in ("order", "table")),
+        ("results", _number),
+        ("more", _pointer),
     )
 
 
