@@ -30,6 +30,7 @@ from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope, windows_of
+from headstart.model.states import StateShape
 
 
 class FusedDecoder:
@@ -46,6 +47,7 @@ class FusedDecoder:
         self.quantize = None if bits is None else f"int{bits}"
         self._dtype, self._recipe, self._length = model.dtype, recipe, length
         self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
+        self.states: Mapping[int, StateShape] = parts.states(recipe)
         self._weights = weights = NativeWeights(kind)
         self._windows = windows_of(recipe.layers)
         owners, angles = part(model, recipe.stack), partial(parts.angles, model, recipe, length=length)
@@ -78,7 +80,7 @@ class FusedDecoder:
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
         recipe = find_recipe(model.config)
-        if recipe is None:
+        if recipe is None or recipe.recurrent:
             return None
         coded = fewest_bits(model) is not None  # its matrices are rounded already
         kind = kind_of(model.dtype, model.device, recipe.widths, None if coded else quantize)
@@ -87,7 +89,7 @@ class FusedDecoder:
         return None if kind is None else cls(model, recipe, length, kind)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
-        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype)
+        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, states=self.states)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         model = self._model

@@ -15,9 +15,10 @@ import torch
 
 from headstart.base.errors import InvalidBatch
 from headstart.model import native
-from headstart.model.cache import LayerShape, Slots
+from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of
 from headstart.model.native import structs
 from headstart.model.packed import Packed
+from headstart.model.states import StateShape
 from headstart.model.threads import threads
 
 _HINT = "a drafter that runs forwards of its own must stay within its slots; otherwise this is a bug of headstart's"
@@ -29,8 +30,16 @@ class TiledCache(Slots):
     shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles.
     """
 
-    def __init__(self, layers: Mapping[int, LayerShape], *, slots: int, capacity: int, dtype: torch.dtype) -> None:
-        super().__init__(slots, capacity)
+    def __init__(
+        self,
+        layers: Mapping[int, LayerShape],
+        *,
+        slots: int,
+        capacity: int,
+        dtype: torch.dtype,
+        states: Mapping[int, StateShape] = NO_STATES,
+    ) -> None:
+        super().__init__(slots, capacity, states_of(states, layers, slots, capacity, dtype, torch.device("cpu")))
         self.shapes, self.dtype = layers, dtype
         self.padded = tiled_capacity(capacity)
         self.keys, self.values = {}, {}
