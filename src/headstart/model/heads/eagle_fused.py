@@ -48,7 +48,7 @@ def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None)
     """
     if quantize not in (None, "int8", "int4", "auto"):
         raise InvalidOption(f"heads do not run with quantize={quantize!r}", hint="it is None, 'int8', 'int4' or 'auto'")
-    if _kind(weights, quantize) is None:
+    if _kind(weights, quantize) is None or weights.checkpoint.config.recipe is not None:
         return TensorHead(weights, length)
     return FusedHead(weights, length, quantize=quantize)
 

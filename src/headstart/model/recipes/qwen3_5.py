@@ -35,4 +35,5 @@ def qwen3_5(stated: Stated) -> Recipe:
     )
     kinds = {"full_attention": attends, "linear_attention": recurs}
     stated.without_effect("full_attention_interval")  # `layer_types` says what comes of it
+    stated.without_effect("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")  # of the head beside the model
     return decoder(stated, stated.kinds(kinds), norm("model.norm"))
