@@ -124,7 +124,14 @@ class TiledBatch:
             slots += [segment.slot] * len(segment)
             places += range(start + segment.held, start + segment.held + len(segment))
         segments = [0, *(end for _, end in packed.bounds)]
-        parts: list[Sequence[int]] = [packed.token_ids, packed.token_positions, slots, places, packed.judged_rows, segments]
+        parts: list[Sequence[int]] = [
+            packed.token_ids,
+            packed.token_positions,
+            slots,
+            places,
+            packed.judged_rows,
+            segments,
+        ]
         for window in windows:
             parts += visible(packed, window)
         self.rows = len(packed.token_ids)
