@@ -15,7 +15,7 @@ Sources: replaying instead of copying, The Mamba in the Llama (arXiv:2408.15237)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -70,19 +70,6 @@ class StateShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """One application of a layer's function to an input. Those that are rows of the segment have an output."""
-
-    input: int
-    """Which input: see `Walk`."""
-    before: tuple[int, ...]
-    """The inputs before it along its path, which the convolution sums with it: taps - 1 of them, the oldest first."""
-    depth: int
-    """0 for a row of the text, which changes the state in place; a draft's node of depth d makes state d of state d - 1
-    (and of the text's, for d = 1)."""
-
-
-@dataclass(frozen=True, slots=True)
 class Store:
     """A plane that is to be written: the text's state after the first `visits` visits."""
 
@@ -93,13 +80,14 @@ class Store:
     """The last taps - 1 inputs of that text, the oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Walk:
     """How the rows of one segment pass through the states of its slot, in every recurrent layer alike.
 
-    Inputs are numbered: the segment's rows, then the logged rows of `logged`, then the taps - 1 that the source plane
-    has kept. Visits are in an order in which each node of a draft follows its parent, with only the parent's other
-    descendants between them.
+    A visit is one application of a layer's function to an input. Inputs are numbered: the segment's rows, then the
+    logged rows of `logged`, then the taps - 1 that the source plane has kept. Those that are rows have an output.
+    Visits are in an order in which each node of a draft follows its parent, with only the parent's other descendants
+    between them. Numbers lie flat, because a step has little time for anything else.
     """
 
     slot: int
@@ -107,12 +95,20 @@ class Walk:
     """Where the segment's rows stand in the forward: from, to."""
     source: int | None
     """The plane to begin with; None for the empty text, whose state and kept inputs are zeros."""
-    logged: tuple[int, ...]
+    logged: list[int]
     """Indices of the log."""
-    visits: tuple[Visit, ...]
-    stores: tuple[Store, ...]
-    writes: tuple[tuple[int, int], ...]
-    """Which rows of the segment go to which indices of the log."""
+    inputs: list[int]
+    """[visits, taps]: what the convolution of each visit sums: inputs along its path, its own last."""
+    depths: list[int]
+    """Of each visit: 0 for one of the text, which changes the state in place; a draft's node of depth d makes state d
+    of state d - 1 (and of the text's, for d = 1)."""
+    stores: list[Store]
+    written: range
+    """The rows of the segment that are logged."""
+    places: list[int]
+    """The indices of the log that they go to."""
+    before: tuple[list[int | None], int, int | None]
+    """What was known of the slot: tags, `logged_from` and `fresh`."""
 
     @property
     def fed(self) -> int:
@@ -182,9 +178,13 @@ class States:
         Raises:
             InvalidBatch: a draft is too large for the log, or a slot's text has no state.
         """
-        found = []
-        for segment, start, rows in zip(packed.segments, packed.starts, packed.bounds, strict=True):
-            found.append(self._walk(segment, start, rows, layers))
+        found: list[Walk] = []
+        try:
+            for segment, start, rows in zip(packed.segments, packed.starts, packed.bounds, strict=True):
+                found.append(self._walk(segment, start, rows, layers))
+        except InvalidBatch:
+            self.unwritten(found)
+            raise
         return found
 
     def _walk(self, segment: Segment, start: int, rows: tuple[int, int], layers: int | None) -> Walk:
@@ -200,11 +200,12 @@ class States:
         waiting = start - tag
         # what a forward of some layers drafts on may be taken back: it writes a plane only where it must
         folds = waiting and (long or end + len(draft) - tag > LOG or (layers is None and waiting >= FOLD))
-        fed, logged = len(segment), (*range(tag, start), *range(end, end + held))
+        fed, logged = len(segment), [place % LOG for place in (*range(tag, start), *range(end, end + held))]
         # inputs by their numbers: rows, logged rows, those that the source keeps
         kept = range(fed + len(logged), fed + len(logged) + taps)
         text = [*kept, *range(fed, fed + waiting), *range(causal)]
         nodes = [*range(fed + waiting, fed + len(logged)), *range(causal, fed)]
+        before = slot.tags, slot.logged_from, slot.fresh
         stores, free = [], 0 if source is None else 1 - source
         if folds:
             stores.append(Store(waiting, free, start, tuple(text[waiting : waiting + taps])))
@@ -212,21 +213,36 @@ class States:
         if long:
             seen = waiting + causal - LAST
             stores.append(Store(seen, free, end - LAST, tuple(text[seen : seen + taps])))
-        for store in stores:
-            slot.tags[store.plane] = None
+        if stores:
+            lost = {store.plane for store in stores}
+            slot.tags = [None if plane in lost else tag for plane, tag in enumerate(slot.tags)]
         slot.fresh = end - LAST if long and layers is None else None
         slot.logged_from = max(first if long or slot.logged_from > start else slot.logged_from, end + len(draft) - LOG)
-        texts = (Visit(text[i], tuple(text[i - taps : i]), 0) for i in range(taps, len(text)))
-        places = [*range(first, end), *range(end + held, end + len(draft))]
+        depths = [0] * (waiting + causal)
+        if draft.is_chain:
+            text += nodes
+            depths += draft.depths
+        inputs = _windows(text, taps)
+        if not draft.is_chain:
+            _visit_nodes(draft, nodes, held, text[len(text) - taps :], inputs, depths)
         return Walk(
             slot=segment.slot,
             rows=rows,
             source=source,
-            logged=tuple(place % LOG for place in logged),
-            visits=(*texts, *_drafted(draft, nodes, held, text[len(text) - taps :])),
-            stores=tuple(stores),
-            writes=tuple((row, place % LOG) for row, place in zip(range(first - start, fed), places, strict=True)),
+            logged=logged,
+            inputs=inputs,
+            depths=depths,
+            stores=stores,
+            written=range(first - start, fed),
+            places=[place % LOG for place in (*range(first, end), *range(end + held, end + len(draft)))],
+            before=before,
         )
+
+    def unwritten(self, walks: Sequence[Walk]) -> None:
+        """These walks have not been begun, and never will be."""
+        for walk in walks:
+            slot = self._slots[walk.slot]
+            slot.tags, slot.logged_from, slot.fresh = walk.before
 
     def written(self, walks: Sequence[Walk], layers: int | None) -> None:
         """The planes of these walks have been written, in so many layers."""
@@ -359,21 +375,30 @@ def _checkpoint_bytes(shapes: Mapping[int, StateShape]) -> int:
     return sum(4 * (shape.numbers + (shape.taps - 1) * shape.channels) for shape in shapes.values())
 
 
-def _drafted(draft: Draft, nodes: Sequence[int], held: int, last: Sequence[int]) -> Iterator[Visit]:
-    """The visits of a draft's nodes, each after its parent. nodes: the input of each. last: the text's last inputs."""
-    if len(draft) == 0:
-        return
+def _windows(path: Sequence[int], before: int) -> list[int]:
+    """Of each number of a path but the first `before` ones: so many numbers before it, and itself, all in a row."""
+    found: list[int] = []
+    for end in range(before + 1, len(path) + 1):
+        found += path[end - before - 1 : end]
+    return found
+
+
+def _visit_nodes(
+    draft: Draft, nodes: Sequence[int], held: int, last: Sequence[int], inputs: list[int], depths: list[int]
+) -> None:
+    """Add the visits of a draft's nodes, each after its parent. nodes: the input of each. last: the text's last."""
     needed = set(range(held, len(draft)))  # the nodes that are fed, and what lies above them
     for node in range(held, len(draft)):
         parent = draft.parents[node]
         while parent >= 0 and parent not in needed:
             needed.add(parent)
             parent = draft.parents[parent]
-    waiting = [(node, tuple(last)) for node in reversed(draft.children[0])]
+    waiting = [(node, list(last)) for node in reversed(draft.children[0])]
     while waiting:
         node, before = waiting.pop()
         if node not in needed:
             continue
-        yield Visit(nodes[node], before, draft.depths[node])
-        path = (*before, nodes[node])[1:]
-        waiting += [(child, path) for child in reversed(draft.children[node + 1])]
+        path = [*before, nodes[node]]
+        inputs += path
+        depths.append(draft.depths[node])
+        waiting += [(child, path[1:]) for child in reversed(draft.children[node + 1])]

@@ -16,7 +16,6 @@ from torch import Tensor
 from headstart.model.decoders import parts
 from headstart.model.decoders.linears import PackedLinear, PlainLinear
 from headstart.model.decoders.operations import normed
-from headstart.model.decoders.parts import part
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
 from headstart.model.states import States, Walk
 
@@ -28,25 +27,20 @@ class IndexedWalk:
         self.walk = walk
         self.rows = slice(*walk.rows)
         self.logged = torch.tensor(walk.logged, dtype=torch.long, device=device)
-        inputs = [[*visit.before, visit.input] for visit in walk.visits]
-        self.inputs = torch.tensor(inputs, dtype=torch.long, device=device)
+        self.inputs = torch.tensor(walk.inputs, dtype=torch.long, device=device).view(len(walk.depths), -1)
         """[visits, taps]: what the convolution of each visit sums, its own input last."""
-        fed = walk.rows[1] - walk.rows[0]
-        of = {visit.input: number for number, visit in enumerate(walk.visits)}
-        self.visit_of = torch.tensor([of[row] for row in range(fed)], device=device)
+        of = {number: visit for visit, number in enumerate(self.inputs[:, -1].tolist())}
+        self.visit_of = torch.tensor([of[row] for row in range(walk.fed)], device=device)
         """[rows]: the visit that has each row's output."""
-        rows, places = zip(*walk.writes, strict=True)
-        self.written_rows, self.written_places = (torch.tensor(each, device=device) for each in (rows, places))
+        self.written = slice(walk.written.start, walk.written.stop)
+        self.places = torch.tensor(walk.places, dtype=torch.long, device=device)
 
 
 class TensorMixer:
     """A recurrent layer of a recipe. Subclasses say what is made of the convolution's outputs."""
 
     def __init__(self, owner: Any, mixer: Recurrent, linear: type[PackedLinear] | type[PlainLinear]) -> None:
-        conv = part(owner, mixer.conv)
-        self._taps = conv.weight.detach().float()[:, 0].T.contiguous()  # [taps, channels]
-        self._bias = None if conv.bias is None else conv.bias.detach().float()
-        parts.check_shape(mixer.conv, self._taps.shape, (mixer.taps, mixer.channels))
+        self._taps, self._bias = parts.convolution(owner, mixer)
         self._inputs = linear(parts.mixer_inputs(owner, mixer))
         self._mixer = mixer
 
@@ -76,8 +70,7 @@ class TensorMixer:
         for store, plane in zip(walk.stores, stored, strict=True):
             planes[store.plane, walk.slot] = plane
             kept[store.plane, walk.slot] = pool[list(store.before)]
-        rows = indexed.written_rows
-        log[indexed.written_places] = torch.cat((pool[rows], all_gates[rows]), -1)
+        log[indexed.places] = torch.cat((pool[indexed.written], all_gates[indexed.written]), -1)
         return outputs[indexed.visit_of]
 
     def _fed(self, projected: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,19 +110,15 @@ class _TensorRecurrence(TensorMixer):
 
     def __init__(self, owner: Any, mixer: DeltaRule | Mamba2, linear: type[PackedLinear] | type[PlainLinear]) -> None:
         super().__init__(owner, mixer, linear)
-        self._decay = -part(owner, mixer.decay).detach().float().exp()
-        self._step = part(owner, mixer.bias).detach().float()
-        gain = parts.gain_of(owner, mixer.norm)
-        assert gain is not None, "the norm of a recurrence has a gain"
-        self._gain, self._eps = gain, mixer.norm.eps
-        for name, found in ((mixer.decay, self._decay), (mixer.bias, self._step)):
-            parts.check_shape(name, found.shape, (mixer.heads,))
+        self._decay = -parts.of_heads(owner, mixer.decay, mixer.heads).exp()
+        self._step = parts.of_heads(owner, mixer.bias, mixer.heads)
+        self._gain, self._eps = parts.recurrent_gain(owner, mixer), mixer.norm.eps
 
     def _through(self, walk: Walk, state: Tensor, step: Any) -> tuple[list[Tensor], list[Tensor]]:
         """step(visit's number, state) gives the next state and the visit's output."""
         by_depth, stored, outputs, stores = {0: state}, [], [], {store.visits for store in walk.stores}
-        for number, visit in enumerate(walk.visits):
-            by_depth[visit.depth], output = step(number, by_depth[max(0, visit.depth - 1)])
+        for number, depth in enumerate(walk.depths):
+            by_depth[depth], output = step(number, by_depth[max(0, depth - 1)])
             outputs.append(output)
             if number + 1 in stores:
                 stored.append(by_depth[0].reshape(-1))
@@ -178,8 +167,7 @@ class TensorMamba2(_TensorRecurrence):
 
     def __init__(self, owner: Any, mixer: Mamba2, linear: type[PackedLinear] | type[PlainLinear]) -> None:
         super().__init__(owner, mixer, linear)
-        self._skip = part(owner, mixer.skip).detach().float()
-        parts.check_shape(mixer.skip, self._skip.shape, (mixer.heads,))
+        self._skip = parts.of_heads(owner, mixer.skip, mixer.heads)
 
     def _fed(self, projected: Tensor) -> tuple[Tensor, Tensor]:
         mixer = self._mixer

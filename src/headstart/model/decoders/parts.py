@@ -15,7 +15,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
-from headstart.model.recipes.mixers import Recurrent
+from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
 from headstart.model.recipes.recipe import Attention, Mlp, Norm, Recipe, Rope
 from headstart.model.states import StateShape
 
@@ -151,6 +151,30 @@ def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
     linear = side_by_side([part(owner, name) for name in mixer.inputs])
     _check_outputs(linear, mixer.outputs, mixer.inputs)
     return linear
+
+
+def convolution(owner: Any, mixer: Recurrent) -> tuple[Tensor, Tensor | None]:
+    """A recurrent layer's taps [taps, channels], the row's own last, and bias [channels], in float32."""
+    conv = part(owner, mixer.conv)
+    taps = conv.weight.detach().float()[:, 0].T.contiguous()
+    check_shape(mixer.conv, taps.shape, (mixer.taps, mixer.channels))
+    return taps, None if conv.bias is None else conv.bias.detach().float()
+
+
+def of_heads(owner: Any, name: str, heads: int) -> Tensor:
+    """A recurrent layer's parameter with a number for each head, in float32."""
+    found: Tensor = part(owner, name).detach().float()
+    check_shape(name, found.shape, (heads,))
+    return found
+
+
+def recurrent_gain(owner: Any, mixer: DeltaRule | Mamba2) -> Tensor:
+    """Of the norm of its output: of one head, or of all groups."""
+    gain = gain_of(owner, mixer.norm)
+    assert gain is not None, "the norm of a recurrence has a gain"
+    wanted = mixer.value_dim if isinstance(mixer, DeltaRule) else mixer.width
+    check_shape(str(mixer.norm.name), gain.shape, (wanted,))
+    return gain
 
 
 def check_shape(name: str, found: Sequence[int], wanted: Sequence[int]) -> None:

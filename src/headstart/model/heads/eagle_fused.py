@@ -135,7 +135,7 @@ class FusedHead(Head):
         struct.draft_head = ctypes.pointer(self._draft_head)
         struct.states, struct.features = (None, rows.data_ptr()) if fusing else (rows.data_ptr(), None)
         struct.output_states = states.data_ptr()
-        native.kernels().forward(self._model, struct)
+        batch.run(self._model)
         return HeadOutput(batch.logits, states)
 
     def weights(self) -> Iterable[Tensor]:

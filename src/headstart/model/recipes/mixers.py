@@ -35,6 +35,11 @@ class ShortConv:
         """What goes into `out`."""
         return self.channels
 
+    @property
+    def widths(self) -> set[int]:
+        """Of what is computed together."""
+        return {self.channels}
+
 
 @dataclass(frozen=True)
 class DeltaRule:
@@ -87,6 +92,10 @@ class DeltaRule:
     def width(self) -> int:
         return self.heads * self.value_dim
 
+    @property
+    def widths(self) -> set[int]:
+        return {self.key_dim, self.value_dim}
+
 
 @dataclass(frozen=True)
 class Mamba2:
@@ -134,6 +143,10 @@ class Mamba2:
     @property
     def width(self) -> int:
         return self.heads * self.dim
+
+    @property
+    def widths(self) -> set[int]:
+        return {self.dim, self.state}
 
 
 Recurrent = ShortConv | DeltaRule | Mamba2

@@ -192,11 +192,11 @@ class Recipe:
 
     @property
     def widths(self) -> set[int]:
-        """Of all rows and attention heads."""
+        """Of all rows, and of the heads of attention and of states."""
         found = {self.width}
         for _, layer in self.kinds:
             mixer = layer.mixer
-            found |= {mixer.dim} if isinstance(mixer, Attention) else {mixer.width, mixer.channels}
+            found |= {mixer.dim} if isinstance(mixer, Attention) else mixer.widths
             found |= {layer.mlp.width} | ({layer.input.width} if layer.input else set())
         return found
 
