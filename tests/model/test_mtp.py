@@ -16,10 +16,13 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qw
 
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
-from headstart.model.heads.eagle import TensorHead, complete
+from headstart.model import native
+from headstart.model.heads.eagle import Head, TensorHead, complete
+from headstart.model.heads.eagle_fused import FusedHead
 from headstart.model.heads.mtp_checkpoint import has_head, read, shortlist
 
 VOCAB = 97
+needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
 
 
 def config() -> Qwen3_5TextConfig:
@@ -84,7 +87,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Ora
     return folder, model, oracle
 
 
-def head_of(folder: Path, model: Any, ids: Tensor | None = None) -> TensorHead:
+def head_of(folder: Path, model: Any, ids: Tensor | None = None, kind: type[Head] = TensorHead) -> Head:
     output = model.lm_head.weight.detach()
     found = complete(
         read(folder, model.config, token_ids=ids),
@@ -93,15 +96,16 @@ def head_of(folder: Path, model: Any, ids: Tensor | None = None) -> TensorHead:
         dtype=torch.float32,
         device=torch.device("cpu"),
     )
-    return TensorHead(found, 128)
+    return kind(found, 128)
 
 
-def test_a_head_computes_what_its_familys_modules_do(checkpoint: tuple[Path, Any, Oracle]) -> None:
+@pytest.mark.parametrize("kind", [TensorHead, pytest.param(FusedHead, marks=needs_kernels)])
+def test_a_head_computes_what_its_familys_modules_do(checkpoint: tuple[Path, Any, Oracle], kind: type[Head]) -> None:
     folder, model, oracle = checkpoint
     hidden, tokens = torch.randn(20, 64), torch.randint(VOCAB, (20,)).tolist()
     embedded = F.embedding(torch.tensor(tokens), model.get_input_embeddings().weight.detach())
     states = oracle.states(embedded, hidden)
-    found = head_of(folder, model).read(tokens, hidden)
+    found = head_of(folder, model, kind=kind).read(tokens, hidden)
     wanted = states @ model.lm_head.weight.detach().T
     spread = wanted.max() - wanted.min()
     assert (found.states - states).abs().max() < 1e-5 * (states.max() - states.min())

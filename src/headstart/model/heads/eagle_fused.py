@@ -48,7 +48,7 @@ def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None)
     """
     if quantize not in (None, "int8", "int4", "auto"):
         raise InvalidOption(f"heads do not run with quantize={quantize!r}", hint="it is None, 'int8', 'int4' or 'auto'")
-    if _kind(weights, quantize) is None or weights.checkpoint.config.recipe is not None:
+    if _kind(weights, quantize) is None:
         return TensorHead(weights, length)
     return FusedHead(weights, length, quantize=quantize)
 
@@ -93,6 +93,8 @@ class FusedHead(Head):
             # never rounded: what it joins is of different sizes, and the small would be lost beside the large
             fuse=own.product(weights.linear("fc"), unrounded),
             state_norm=self._norm(weights.gain("hidden_norm")),
+            embedding_norm=self._norm(weights.gain("embedding_norm")),
+            state_first=config.state_first,
             residual_normed=config.norm_before_residual,
             output_normed=config.states_normed,
         )

@@ -73,12 +73,13 @@ struct Model {
     int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
 };
 
-// What the rows of a drafting head (EAGLE) begin with. Its residual stream is `fuse` of [embedding | state] (EAGLE-1), or of
-// the features of several layers, or the state itself (EAGLE-3, whose first product then takes
+// What the rows of a drafting head (EAGLE, MTP) begin with. Its residual stream is `fuse` of [embedding | state], both normed
+// (MTP) or not (EAGLE-1), or of the features of several layers, or the state itself (EAGLE-3, whose first product then takes
 // [normed embedding | normed stream]).
 struct DraftHead {
     Product fuse;
-    Norm state_norm;                 // EAGLE-3: the stream's norm; none for EAGLE-1
+    Norm state_norm, embedding_norm; // none for EAGLE-1; EAGLE-3 has the first alone, as the stream's norm
+    int32_t state_first;             // `fuse` takes [state | embedding]
     int32_t residual_normed;         // whether the stream goes on normed
     int32_t output_normed;           // whether its states are those after the final norm
 };
@@ -414,13 +415,16 @@ void token_inputs(const Model &model, const Batch &batch, const float *x, const 
     }
 }
 
+// Whether a head is of EAGLE-3's kind, whose stream comes from the target's features.
+inline bool norms_stream(const DraftHead &head) { return head.state_norm.kind && !head.embedding_norm.kind; }
+
 // The residual stream of a drafting head: see `DraftHead`.
 template <class W>
 void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scratch, uint8_t *rows, float *scale) {
     const DraftHead &head = *batch.draft_head;
     const int64_t width = model.width;
-    const bool paired = head.state_norm.kind;
-    if (paired && batch.states) {
+    const bool features = norms_stream(head);
+    if (features && batch.states) {
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < batch.count; r++)
             std::memcpy(x + r * width, batch.states + r * width, width * sizeof(float));
@@ -430,12 +434,17 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
     float *row = scratch.row;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
-        if (paired) {
+        if (features) {
             convert_row(head.fuse, batch.features + r * head.fuse.inputs, r, batch.count, rows, scale);
             continue;
         }
-        for (int64_t i = 0; i < width; i += LANES) store(row + i, load(table + batch.ids[r] * width + i));
-        std::memcpy(row + width, batch.states + r * width, width * sizeof(float));
+        float *embedded = row + (head.state_first ? width : 0), *state = row + (head.state_first ? 0 : width);
+        for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
+        std::memcpy(state, batch.states + r * width, width * sizeof(float));
+        if (head.embedding_norm.kind) {
+            norm_row(embedded, head.embedding_norm, width, embedded);
+            norm_row(state, head.state_norm, width, state);
+        }
         convert_row(head.fuse, row, r, batch.count, rows, scale);
     }
     multiply(head.fuse, rows, scale, batch.count, scratch.sums, x);
@@ -529,7 +538,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
             const Selected &selected = l + 1 < model.layer_count || tapped ? all : judged;
-            if (l == 0 && batch.draft_head && batch.draft_head->state_norm.kind)
+            if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
                 norm_pair<KV>(model, batch, x, layer, scratch.row, rows, scale);
             else
                 norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch.row, rows, scale);
@@ -651,8 +660,8 @@ std::string layout() {
     FIELD(Walks, store_visits), FIELD(Walks, store_planes), FIELD(Walks, store_inputs), FIELD(Walks, write_begin);
     FIELD(Walks, write_rows), FIELD(Walks, write_places), FIELD(Walks, segments), FIELD(Walks, deepest);
     STRUCT(DraftHead);
-    FIELD(DraftHead, fuse), FIELD(DraftHead, state_norm), FIELD(DraftHead, residual_normed);
-    FIELD(DraftHead, output_normed);
+    FIELD(DraftHead, fuse), FIELD(DraftHead, state_norm), FIELD(DraftHead, embedding_norm);
+    FIELD(DraftHead, state_first), FIELD(DraftHead, residual_normed), FIELD(DraftHead, output_normed);
     STRUCT(Batch);
     FIELD(Batch, count), FIELD(Batch, ids), FIELD(Batch, positions), FIELD(Batch, slots), FIELD(Batch, places);
     FIELD(Batch, segments), FIELD(Batch, segment_count), FIELD(Batch, visible), FIELD(Batch, keys);

@@ -120,7 +120,11 @@ class Walks(ctypes.Structure):
 class DraftHead(ctypes.Structure):
     """struct DraftHead of decoder.cpp."""
 
-    _fields_ = (("fuse", Product), ("state_norm", Norm), ("residual_normed", _flag), ("output_normed", _flag))
+    _fields_ = (
+        ("fuse", Product),
+        *((name, Norm) for name in ("state_norm", "embedding_norm")),
+        *((name, _flag) for name in ("state_first", "residual_normed", "output_normed")),
+    )
 
 
 class Batch(ctypes.Structure):
