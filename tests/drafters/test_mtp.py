@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qwen3_5RMSNorm, Qwen3_5TextRotaryEmbedding
@@ -25,10 +27,10 @@ VOCAB = 97
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
 
 
-def config() -> Qwen3_5TextConfig:
+def config(vocab: int = VOCAB) -> Qwen3_5TextConfig:
     rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [4, 2, 2]}
     made = Qwen3_5TextConfig(
-        vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+        vocab_size=vocab, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
         num_key_value_heads=2, head_dim=32, rms_norm_eps=0.1, linear_key_head_dim=16, linear_value_head_dim=32,
         linear_num_key_heads=2, linear_num_value_heads=4, max_position_embeddings=256, tie_word_embeddings=False,
         rope_parameters={**rope, "mrope_interleaved": True}, bos_token_id=1, eos_token_id=2, pad_token_id=0,
@@ -72,8 +74,11 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Oracle]:
+    return written(tmp_path_factory.mktemp("qwen"), config())
+
+
+def written(folder: Path, of: Qwen3_5TextConfig) -> tuple[Path, Any, Oracle]:
     """A tiny Qwen3.5 with its head, as published: one file of weights."""
-    folder, of = tmp_path_factory.mktemp("qwen"), config()
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_config(of).float().eval()
     with torch.no_grad():
@@ -133,6 +138,20 @@ def test_the_text_is_that_of_plain_decoding(checkpoint: tuple[Path, Any, Oracle]
     found = made.generate(prompt, asked)
     assert found.tokens == wanted.tokens
     assert found.stats.drafted > 0
+
+
+@pytest.mark.parametrize("rule", ["exact", "coupled"])
+def test_sampled_text_follows_the_targets_distribution(tmp_path: Path, rule: Any) -> None:
+    folder, _, _ = written(tmp_path, config(vocab=8))
+    engine = hs.load(
+        folder, drafter="mtp", dtype="float32", max_length=32, max_batch_size=50, rule=rule, num_speculative_tokens=3,
+        pacing="fixed",
+    )  # fmt: skip
+    asked = [hs.Sampling(max_tokens=TOKENS + 2, temperature=1.0, seed=seed, ignore_eos=True) for seed in range(SAMPLES)]
+    outs = engine.generate([PROMPT] * SAMPLES, asked)
+    assert p_value(Counter(out.tokens[:TOKENS] for out in outs), joint(str(folder), 1.0, 1.0)) > 1e-3
+    accepted = sum(out.stats.accepted for out in outs)
+    assert 0 < accepted < sum(out.stats.drafted for out in outs)
 
 
 def test_auto_takes_the_head_of_the_checkpoint(checkpoint: tuple[Path, Any, Oracle]) -> None:
