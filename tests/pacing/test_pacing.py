@@ -24,7 +24,7 @@ from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
-from headstart.types import Budget, Draft
+from headstart.types import Budget, Draft, Seconds
 
 # -- what is decided ---------------------------------------------------------------------------------------------------
 
@@ -312,6 +312,16 @@ def test_a_first_decision_that_was_interrupted_is_not_what_decisions_take() -> N
     assert costs.thinking(1, drafting=True) == pytest.approx(0.004, rel=0.01), (
         "if they do take that long, it is found out"
     )
+
+
+def test_a_step_takes_what_is_not_its_forward_too() -> None:
+    """Choosing who runs and writing down what was decided: the dearer a step is, the better drafts pay."""
+    pacing = AdaptivePacing([Source("draft", 4)], StepCosts(FLAT), clock=lambda: 0.0)
+    for position in range(10, 90):
+        plan = pacing.plan([a_row(0, position, 500)])
+        step = event(0, position, plan.budgets[0], Draft(), 0, 1, 0.0, 0.01)
+        pacing.observe(plan, [replace(step, seconds=Seconds(plan=0.001, verify=0.009, sample=0.001, commit=0.002))])
+    assert pacing._shared.costs.step(1, 1) == pytest.approx(0.013, rel=0.02)
 
 
 def test_fixed_and_stepwise() -> None:
