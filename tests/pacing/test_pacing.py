@@ -18,6 +18,7 @@ from support.rows import a_row
 
 from headstart.base.errors import InvalidOption
 from headstart.pacing import FixedPacing
+from headstart.pacing.belief import Belief, SourcePrior
 from headstart.pacing.constants import FIRST_ROUNDS, PRECISION
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
@@ -256,6 +257,18 @@ def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start
     best = max(rate_of_both(k) for k in range(len(survival) + 1))
     assert [nodes == pair.nodes[0] for nodes in pair.nodes] == [True, True]
     assert rate_of_both(pair.nodes[0][0]) >= best / (1 + 2 * PRECISION)
+
+
+def test_a_source_that_had_a_draft_is_likelier_to_have_the_next() -> None:
+    """Text repeats itself in stretches; what it did in another request says little about the beginning of this one."""
+    prior = SourcePrior(((1, 1),))
+    for _ in range(10):
+        belief = Belief(prior)
+        for drafted in [False] * 12 + [True] * 6:
+            before = belief.coverage
+            belief.answered(drafted)
+    assert before > 0.8
+    assert Belief(prior).coverage < 0.2
 
 
 @given(st.lists(st.floats(0.05, 0.98), min_size=2, max_size=3), st.floats(0, 0.003), st.sampled_from([FLAT, STEEP]))
