@@ -259,6 +259,19 @@ def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start
     assert rate_of_both(pair.nodes[0][0]) >= best / (1 + 2 * PRECISION)
 
 
+@pytest.mark.parametrize("coverage", [0.05, 0.5, 0.95])
+def test_a_source_drafts_as_if_it_were_alone_where_those_before_it_have_no_draft(coverage: float) -> None:
+    """However much the one before it brings when it has a draft: its steps are others."""
+    costs = CurrentCosts(
+        StepCosts(FLAT, 0.0, {"copy": DraftCost(), "model": DraftCost(0.002, 0.002)}), ["copy", "model"]
+    )
+    k = np.arange(1, 13)
+    copy, model = DraftOption(0, coverage, k, k, 0.95 * k), DraftOption(1, 1.0, k, k, np.cumsum(0.7**k))
+    ((alone,),) = choose([[replace(model, source=1)]], costs, batch=1, sampled=[False]).nodes
+    assert alone > 0
+    assert choose([[copy, model]], costs, batch=1, sampled=[False]).nodes == [[12, alone]]
+
+
 def test_a_source_that_had_a_draft_is_likelier_to_have_the_next() -> None:
     """Text repeats itself in stretches; what it did in another request says little about the beginning of this one."""
     prior = SourcePrior(((1, 1),))
