@@ -54,7 +54,8 @@ def test_a_useless_draft_is_stopped_and_probed_within_two_percent() -> None:
 
 def test_a_draft_slower_than_the_target_is_never_asked_once_that_is_known() -> None:
     life = Life({"draft": 0.012})
-    assert sum(life.run(300, {"draft": 1.0})) == FIRST_ROUNDS
+    # One more where three in a row have not yet shown its costs
+    assert FIRST_ROUNDS <= sum(life.run(300, {"draft": 1.0})) <= FIRST_ROUNDS + 1
     assert set(life.run(1000, {"draft": 1.0})) == {0}
     (budget,) = life.step({"draft": 1.0})
     price = "checking 2 rows costs 1.01 baseline steps here, drafting 1.19: too much even if every guess were right"
