@@ -55,7 +55,7 @@ def write(
     for key, value in (tokenizer or {}).items():
         if value is not None:
             _add(writer, f"tokenizer.{key}", value)
-    for name, parameter in model.named_parameters():
+    for name, parameter in _stored(model):
         if ".act_fn." in name:
             continue
         stored = stored_name(config, name)
@@ -82,8 +82,15 @@ def write(
     return path
 
 
+def _stored(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, and the buffers that checkpoints hold."""
+    kept = model.state_dict().keys()
+    return [*model.named_parameters(), *((name, each) for name, each in model.named_buffers() if name in kept)]
+
+
 _CALLED = {
-    "gemma3_text": "gemma3", "hunyuan_v1_dense": "hunyuan-dense", "ministral3": "mistral3", "mistral": "llama",
+    "gemma3_text": "gemma3", "gemma4_text": "gemma4", "gemma4_unified_text": "gemma4",
+    "hunyuan_v1_dense": "hunyuan-dense", "ministral3": "mistral3", "mistral": "llama",
     "olmo3": "olmo2",
 }  # fmt: skip
 _NEIGHBOURS = ("arcee", "granite", "llama", "mistral3", "smollm3")
@@ -105,9 +112,8 @@ def _names(architecture: str, layers: int) -> gguf.TensorNameMap:
 
 def stored_name(config: Any, parameter: str) -> str:
     """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
-    found = _names(architecture_of(config), config.num_hidden_layers).get_name(
-        parameter, try_suffixes=(".weight", ".bias")
-    )
+    full = parameter if parameter.endswith((".weight", ".bias")) else f"{parameter}.weight"
+    found = _names(architecture_of(config), config.num_hidden_layers).get_name(full, try_suffixes=(".weight", ".bias"))
     if parameter == "lm_head.weight":  # of which the table says nothing for models that are never converted with one
         found = "output.weight"
     assert found is not None, parameter
@@ -178,7 +184,9 @@ _STATED = {
 
 
 def head_width(config: Any) -> int:
-    """Numbers of a head."""
+    """Numbers of a head, the smaller number where layers differ."""
+    if config.model_type.startswith("gemma4"):
+        return min(int(each.head_dim) for each in config.per_layer_config)
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
@@ -193,6 +201,8 @@ def _metadata(config: Any) -> dict[str, Any]:
     centred = [getattr(config, each, None) for each in ("layer_norm_eps", "norm_epsilon", "norm_eps")]
     kinds = getattr(config, "layer_types", None) or []
     windowed = kind in _WITH_WINDOW and config.sliding_window is not None
+    if kind.startswith("gemma4"):
+        return _gemma4(config, dim, base)
     return {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -214,6 +224,36 @@ def _metadata(config: Any) -> dict[str, Any]:
         and float(config.logits_scaling if kind == "granite" else config.logit_scale),
         **{key: getattr(config, name) for key, name in _STATED.items() if getattr(config, name, None) is not None},
         **_scaling(config, rope),
+    }
+
+
+def _gemma4(config: Any, dim: int, base: float) -> dict[str, Any]:
+    layers = list(config.per_layer_config)
+    kv_heads, shared = [int(each.num_key_value_heads) for each in layers], config.num_kv_shared_layers
+    wide, inner = max(int(each.head_dim) for each in layers), config.intermediate_size
+    double = [inner] * (len(layers) - shared) + [2 * inner] * shared
+    return {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": double if config.use_double_wide_mlp else inner,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": kv_heads if len(set(kv_heads)) > 1 else kv_heads[0],
+        "attention.key_length": wide,
+        "attention.value_length": wide,
+        "attention.key_length_swa": dim,
+        "attention.value_length_swa": dim,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "attention.sliding_window": config.sliding_window,
+        "attention.sliding_window_pattern": [each == "sliding_attention" for each in config.layer_types],
+        "attention.shared_kv_layers": shared,
+        "embedding_length_per_layer_input": config.hidden_size_per_layer_input,
+        "final_logit_softcapping": config.final_logit_softcapping,
+        "rope.freq_base": base,
+        "rope.freq_base_swa": float(config.rope_parameters["sliding_attention"]["rope_theta"]),
+        "rope.dimension_count": wide,
+        "rope.dimension_count_swa": dim,
+        "vocab_size": config.vocab_size,
     }
 
 
@@ -240,6 +280,10 @@ def _scaling(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
 def _extra_tensors(model: Any) -> dict[str, np.ndarray]:
     """Tensors that are no parameters: what frequencies are divided by."""
     rope = model.config.rope_parameters
+    if model.config.model_type.startswith("gemma4"):
+        half = max(int(each.head_dim) for each in model.config.per_layer_config) // 2
+        turned = int(half * rope["full_attention"]["partial_rotary_factor"])
+        return {"rope_freqs.weight": np.float32([1.0] * turned + [1e30] * (half - turned))}
     if rope.get("rope_type") == "longrope":
         return {f"rope_factors_{each}.weight": np.float32(rope[f"{each}_factor"]) for each in ("long", "short")}
     if rope.get("rope_type") != "llama3":

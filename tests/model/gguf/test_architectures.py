@@ -46,7 +46,9 @@ def family(name: str, **changes: Any) -> Callable[[], Any]:
     return made
 
 
-_NOT_GIVEN = ("model_type", "architectures", "transformers_version", "layer_types", "no_rope_layers")
+_NOT_GIVEN = (
+    "model_type", "architectures", "transformers_version", "layer_types", "no_rope_layers", "per_layer_config"
+)  # fmt: skip
 _KINDS = ["sliding_attention"] * 3 + ["full_attention"]
 _ROPES = {
     "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16},
@@ -64,6 +66,11 @@ MODELS: dict[str, Callable[[], Any]] = {
     "gemma2": family("gemma2", query_pre_attn_scalar=16, tie_word_embeddings=True),
     "gemma3": family(
         "gemma3_text", query_pre_attn_scalar=16, num_hidden_layers=6, layer_types=["sliding_attention"] * 5 + _KINDS[3:]
+    ),
+    "gemma4": family("gemma4_text", layer_types=_KINDS * 2, global_head_dim=32),
+    "gemma4, keys as values": family(
+        "gemma4_text, keys as values", layer_types=_KINDS, attention_bias=False, global_head_dim=32,
+        num_global_key_value_heads=1,
     ),
     "glm4": family("glm4"),
     "granite": family("granite"),
@@ -213,6 +220,45 @@ def test_windows_that_old_files_do_not_state(tmp_path: Path) -> None:
     stated = {"attention.sliding_window": 8, "attention.sliding_window_pattern": [True, False] * 32}
     found = checkpoint.load_config(str(write(tmp_path / "s.gguf", random_model(config), metadata=stated)))
     assert (found.sliding_window, found.layer_types) == (8, ["sliding_attention", "full_attention"] * 32)
+
+
+def test_keys_that_no_layer_of_gemma4_reads_are_left_where_they_are(tmp_path: Path) -> None:
+    """Checkpoints hold them for the layers that attend to the keys of others, and so do files."""
+    model = made("gemma4")
+    shared = {f"blk.7.{name}.weight": np.ones((64, 64), np.float32) for name in ("attn_k", "attn_v", "attn_k_norm")}
+    path = write(tmp_path / "m.gguf", model, tensors=shared)
+    assert off(run(path, packed=False)[0], logits(model)) < 1e-5
+    with pytest.raises(UnsupportedModel, match=r"'blk.7.attn_q.bias' \(and 0 more\), which"):
+        checkpoint.load_config(
+            str(write(tmp_path / "q.gguf", model, tensors={"blk.7.attn_q.bias": np.ones(64, np.float32)}))
+        )
+
+
+@pytest.mark.parametrize(
+    ("said", "tensors", "error", "message"),
+    [
+        ({"attention.sliding_window_pattern": None}, {}, DamagedModel, "does not say 'gemma4.attention.sliding_window"),
+        ({"attention.sliding_window_pattern": [True] * 8}, {}, UnsupportedModel, "ends with a layer that has a window"),
+        ({"attention.head_count_kv": [2, 2, 1, 2] * 2}, {}, UnsupportedModel, "not one number for each kind of layer"),
+        ({"attention.head_count_kv": [2, 2, 2, 3] * 2}, {}, DamagedModel, "4 heads cannot share 3 heads of keys"),
+        ({"attention.head_count_kv": [2]}, {}, DamagedModel, "an array of 1 entries, not 8 whole numbers"),
+        ({"feed_forward_length": [96] * 7 + [97]}, {}, UnsupportedModel, "which no model of transformers has"),
+        ({"attention.value_length": 16}, {}, UnsupportedModel, "attention.value_length is 16, and heads are 32 wide"),
+        ({"attention.value_length_swa": 32}, {}, UnsupportedModel, "value_length_swa is 32, and heads are 16 wide"),
+        ({"attention.shared_kv_layers": 8}, {}, DamagedModel, "8 of its 8 layers attend to the keys of others"),
+        ({"attention.shared_kv_layers": 3}, {}, UnsupportedModel, "feed_forward_length is"),
+        ({"embedding_length_per_layer_input": 16}, {}, DamagedModel, "inp_gate.weight' is .32, 64., and .16, 64. is"),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, {}, UnsupportedModel, "scaling.type is 'linear'"),
+        ({}, {"rope_freqs.weight": np.ones(15, np.float32)}, DamagedModel, r"is \[15\], and \[16\] is needed"),
+        ({}, {"rope_freqs.weight": np.arange(1, 17, dtype=np.float32)}, UnsupportedModel, "other numbers than 1"),
+        ({}, {"rope_freqs.weight": np.zeros(16, np.float32)}, DamagedModel, "numbers that are not positive"),
+    ],
+)  # fmt: skip
+def test_layers_of_gemma4_that_are_not_known_are_refused_by_name(
+    said: dict[str, Any], tensors: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        checkpoint.load_config(str(write(tmp_path / "m.gguf", made("gemma4"), metadata=said, tensors=tensors)))
 
 
 def test_layers_with_a_window_may_turn_by_another_base(tmp_path: Path) -> None:
