@@ -120,6 +120,21 @@ def stored_name(config: Any, parameter: str) -> str:
     return found
 
 
+def random_blocks(rng: np.random.Generator, kind: Q, outputs: int, inputs: int) -> np.ndarray:
+    """Of types that the package cannot round to: random codes, and weights about 0.1 large."""
+    each, size = gguf.GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (outputs, inputs // each, size), dtype=np.uint8)
+    halves = {
+        Q.Q4_K: (4e-4, 2e-3), Q.Q5_K: (2e-4, 2e-3), Q.Q6_K: (), Q.IQ4_NL: (1.5e-3,), Q.IQ4_XS: (1e-4,),
+        Q.Q8_0: (1e-3,),
+    }[kind]  # fmt: skip
+    for at, scale in enumerate(halves):
+        data[..., 2 * at : 2 * at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
+    if kind == Q.Q6_K:
+        data[..., 208:] = np.frombuffer(np.float16(5e-5).tobytes(), np.uint8)
+    return data.reshape(outputs, -1)
+
+
 def quantised(model: Any, kind: Q) -> Any:
     """A copy of the model whose matrices have the numbers that a file of this kind holds, by the package `gguf`."""
     copy = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32).eval()
@@ -224,7 +239,33 @@ def _metadata(config: Any) -> dict[str, Any]:
         and float(config.logits_scaling if kind == "granite" else config.logit_scale),
         **{key: getattr(config, name) for key, name in _STATED.items() if getattr(config, name, None) is not None},
         **_scaling(config, rope),
+        **_of_kind(config, rope),
     }
+
+
+def _of_kind(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
+    """What the converter writes of single kinds of models."""
+    kind = config.model_type
+    if kind in ("cohere2", "nemotron"):
+        more = {"attention.layer_norm_rms_epsilon": config.norm_eps} if kind == "nemotron" else {}
+        return {"rope.scaling.type": "none", **more}
+    if kind == "hunyuan_v1_dense" and rope.get("alpha"):
+        longest = 256 * 1024  # which these models are said to be good for, whatever their config says
+        return {
+            "rope.scaling.type": "none",
+            "rope.scaling.factor": 1.0,
+            "rope.scaling.original_context_length": longest,
+            "context_length": longest,
+        }
+    if kind in ("olmo3", "gemma3_text"):
+        return {"rope.freq_base_swa": float(config.rope_parameters["sliding_attention"]["rope_theta"])}
+    if kind == "phi3":
+        origin = config.original_max_position_embeddings
+        return {
+            "attention.sliding_window": config.sliding_window or 0,
+            "rope.scaling.original_context_length": rope.get("original_max_position_embeddings", origin),
+        }
+    return {}
 
 
 def _gemma4(config: Any, dim: int, base: float) -> dict[str, Any]:
@@ -272,7 +313,9 @@ def _scaling(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
         "rope.scaling.factor": float(rope["factor"]),
         "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
         "rope.scaling.yarn_attn_factor": rope.get("attention_factor"),
-        "rope.scaling.yarn_log_multiplier": rope.get("mscale_all_dim"),
+        "rope.scaling.yarn_log_multiplier": rope.get(
+            "mscale_all_dim", 0.0 if config.model_type == "ministral3" else None
+        ),
         "attention.temperature_scale": rope.get("llama_4_scaling_beta"),
     }
 
