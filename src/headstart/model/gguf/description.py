@@ -146,7 +146,7 @@ def factors_of(file: GgufFile, name: str) -> NDArray[np.float32]:
     Raises:
         DamagedModel: some are not positive, or not finite.
     """
-    values = floats(file.tensors[name])[0]
+    values: NDArray[np.float32] = floats(file.tensors[name])[0]
     if not (np.isfinite(values).all() and (values > 0).all()):
         raise file.damaged(f"{name} holds numbers that are not positive")
     return values
