@@ -158,7 +158,7 @@ def _pairs(packed: Bytes) -> Bytes:
     """Codes of two bits [rows, blocks, 16, 16] of 64 bytes: pair i of byte j of each half belongs to input 32 i + j."""
     rows, count = packed.shape[:2]
     halves = packed.reshape(rows, count, 2, 1, 32)
-    return ((halves >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3).reshape(rows, count, 16, 16)
+    return ((halves >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & np.uint8(3)).reshape(rows, count, 16, 16)
 
 
 def _q4_k(blocks: Bytes) -> GroupedWeights:
