@@ -39,6 +39,30 @@ def runner_of(dtype: torch.dtype, quantize: str | None, window: int | None) -> M
     return ModelRunner(adopt(model), decoder="fused", quantize=quantize)
 
 
+def hybrid_of(kind: str) -> ModelRunner:
+    """A model of two layers, the first recurrent, whose heads are no whole vector."""
+    base = {
+        "vocab_size": 37, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 3,
+        "num_key_value_heads": 1, "max_position_embeddings": CAPACITY,
+    }  # fmt: skip
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    configs = {
+        "lfm2": lambda: tf.Lfm2Config(
+            **base, layer_types=["conv", "full_attention"], block_multiple_of=16, conv_bias=True, rope_parameters=rope
+        ),
+        "qwen3_5": lambda: tf.Qwen3_5TextConfig(
+            **base, head_dim=16, layer_types=["linear_attention", "full_attention"], linear_key_head_dim=16,
+            linear_value_head_dim=16, linear_num_key_heads=1, linear_num_value_heads=3,
+            rope_parameters={**rope, "mrope_section": [4, 2, 2], "mrope_interleaved": True},
+        ),
+        "granite": lambda: tf.GraniteMoeHybridConfig(
+            **base, layer_types=["linear_attention", "full_attention"], num_local_experts=0,
+            shared_intermediate_size=80, mamba_n_heads=3, mamba_d_head=32, mamba_d_state=16, mamba_n_groups=1,
+        ),
+    }  # fmt: skip
+    return ModelRunner(adopt(tf.AutoModelForCausalLM.from_config(configs[kind]())), decoder="fused")
+
+
 def run(runner: ModelRunner) -> None:
     """Chains, trees and prompts beside each other; early exits and taps; and the last slot full to its last token."""
     cache = runner.new_cache(3)
@@ -85,6 +109,8 @@ def main(sources: Path, directory: Path) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         for window in (None, 7):
             run(runner_of(dtype, None, window))
+    for kind in ("lfm2", "qwen3_5", "granite"):
+        run(hybrid_of(kind))
     if native.kernels().supported(native.INT8):
         run(runner_of(torch.float32, "int8", None))
     if native.kernels().supported(native.GROUPED4):
