@@ -139,7 +139,7 @@ def test_a_hybrid_drafts_for_a_plain_target_and_the_other_way_round(
 def test_pacing_decides_on_a_hybrid(root: Path, load: Callable[..., Any]) -> None:
     target = checkpoint(root, "granitemoehybrid")
     engine = load(
-        target, [checkpoint(root, "granitemoehybrid", noise=0.01), "early-exit"], max_length=256, pacing="auto"
+        target, [checkpoint(root, "granitemoehybrid", noise=0.01), "early-exit"], max_length=256, pacing="adaptive"
     )
     out = engine.generate(list(PROMPTS[0]), hs.Sampling(max_tokens=NEW, ignore_eos=True))
     assert out.tokens == written(target, PROMPTS[0])
@@ -198,14 +198,21 @@ def test_a_turn_reads_only_what_is_new(kind: str, drafter: str, root: Path, load
     warm, cold = (load(target, draft, max_length=1024, max_batch_size=2, prefix_cache=keeps) for keeps in (True, False))
     talk: list[dict[str, str]] = []
     before = 0
+    fed: list[int] = []
+    if drafter == "draft":
+        read_on = warm.drafter._read
+        warm.drafter._read = lambda feeds: fed.append(len(feeds[0][1])) or read_on(feeds)
     for question in QUESTIONS:
         talk.append({"role": "user", "content": question})
+        fed.clear()
         out = warm.chat(talk, TURN)
         assert out.tokens == cold.chat(talk, TURN).tokens
         read = len(out.prompt_tokens) - out.stats.cached_tokens
         if before:
             # the rest of the last prompt after its checkpoint, the answer as it is written now, and the question
-            assert read <= LAST + len("It is so.") + len(question) + 8, "a checkpoint lies near the end of each prompt"
+            most = LAST + len("It is so.") + len(question) + 8
+            assert read <= most, "a checkpoint lies near the end of each prompt"
+            assert max(fed, default=0) <= most, "of the draft's, too"
         else:
             assert out.stats.cached_tokens == 0
         before = len(out.prompt_tokens)

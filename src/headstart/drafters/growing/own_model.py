@@ -91,6 +91,7 @@ class OwnCacheDrafter(Drafter):
         """A slot for a request whose text is this one in the drafter's tokens, what the slot holds of it, and the
         request's salt. A reproducible request begins with nothing: rounding may depend on how a text was read."""
         salt = row.sampling.cache_salt
+        self.cache.keeps_texts = self._keeps_texts
         slot = self.cache.acquire(text if self._keeps_texts and not row.reproducible else (), salt)
         return slot, text[: self.cache.lengths[slot]], salt
 
