@@ -160,7 +160,7 @@ class Fuzz:
 
     def go(self, steps: int) -> None:
         doings: list[tuple[Callable[[], None], int]] = [
-            (self.begin, 6), (self.forward, 20), (self.rewind, 5), (self.end, 3), (self.grow, 4), (self.chain, 4),
+            (self.begin, 8), (self.forward, 20), (self.rewind, 5), (self.end, 5), (self.grow, 4), (self.chain, 4),
             (self.step_on, 8), (self.converse, 2),
         ]  # fmt: skip
         weights = [weight for _, weight in doings]
@@ -203,7 +203,7 @@ class Fuzz:
         known = [*self.texts.values(), *self.ended[-4:]]
         like = self.rng.choice(known) if known and self.rng.random() < 0.8 else Text(self.rng.randrange(2))
         common = self.rng.randrange(len(like.tokens) // 2, len(like.tokens) + 1)
-        wanted = [*like.tokens[:common], *(self.token() for _ in range(self.rng.choice([1, 5, 40, 100])))][:CAPACITY]
+        wanted = [*like.tokens[:common], *(self.token() for _ in range(self.rng.choice([1, 20, 50, 100])))][:CAPACITY]
         slot = self.cache.acquire(wanted, like.salt)
         text = self.texts[slot] = Text(like.salt, wanted)
         for token in wanted[: self.cache.lengths[slot]]:
