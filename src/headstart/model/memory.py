@@ -22,6 +22,8 @@ class MemoryNeed:
     name: str
     weights: int
     cache: int
+    states: int = 0
+    """Of the cache, the recurrent states, which take as much for a shorter context."""
 
     @property
     def total(self) -> int:

@@ -76,7 +76,7 @@ class Probe:
         try:
             # [x0 | a sibling that must stay unseen, then the true chain]: position, mask and path all matter
             decoder.run(Packed([Segment(0, tuple(tokens[:half]))], cache, model.dtype, model.device))
-            cache.lengths[0] = half
+            cache.keep(0, half)
             rest = tokens[half + 1 :]
             draft = Draft((tokens[0], *rest), (-1, -1, *range(1, len(rest))))
             ours = decoder.run(Packed([Segment(0, (tokens[half],), draft)], cache, model.dtype, model.device))

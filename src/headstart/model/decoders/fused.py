@@ -112,7 +112,7 @@ class FusedDecoder:
             positions=self._length,
             outputs=model.head.outputs,
             states=self.states,
-            layers=layers,
+            layers=int(model.layer_count),
         )
         if not taps:
             batch.run(model)

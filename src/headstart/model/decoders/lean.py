@@ -81,6 +81,7 @@ class LeanDecoder:
         turns = {rope: (cos[positions], sin[positions]) for rope, (cos, sin) in self._turns.items()}
         inputs = None if self._inputs is None else self._inputs(packed.ids[0], x)
         states = packed.cache.states
+        layers = len(self._layers[:layers])
         walks = [] if states is None else states.walks(packed, layers)
         indexed = [IndexedWalk(walk, self._device) for walk in walks]
         hidden: dict[int, Tensor] = {}
@@ -90,9 +91,8 @@ class LeanDecoder:
             x = layer.run(x, turns, packed, own=None if inputs is None else inputs[:, index], walks=indexed)
         if states is not None:
             states.written(walks, layers)
-        last = len(self._layers) if layers is None else layers
-        if last in taps:
-            hidden[last] = self._norm(x)
+        if layers in taps:
+            hidden[layers] = self._norm(x)
         logits = self._head(self._norm(x[packed.judged]))
         if self._logit_factor != 1.0:
             logits = logits * self._logit_factor
