@@ -39,8 +39,14 @@ def _wrong(recipe: Recipe) -> Iterator[str]:
 
 
 def _layer(layer: Layer) -> Iterator[str]:
-    yield from _attention(layer.mixer) if isinstance(layer.mixer, Attention) else _recurrent(layer.mixer)
-    yield from _sizes(mlp_width=layer.mlp.width)
+    if isinstance(layer.mixer, Attention):
+        yield from _attention(layer.mixer)
+    elif layer.mixer is not None:
+        yield from _recurrent(layer.mixer)
+    if layer.feed_forward is not None:
+        yield from _sizes(mlp_width=layer.feed_forward.width)
+    elif layer.mixer is None:
+        yield "a layer has neither a mixer nor an MLP"
     yield from _factors(residual_factor=layer.residual_factor)
     yield from _norms(layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out)
     if layer.input is not None:
