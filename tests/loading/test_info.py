@@ -170,7 +170,7 @@ def folder(tiny: Callable[..., str], tmp_path: Path) -> Path:
 
 
 def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="cannot be rolled back") as refused:
+    with pytest.raises(UnsupportedModel, match="cannot roll back") as refused:
         describe(damaged(folder, model_type="mamba"))
     assert refusal(refused.value)
     with pytest.raises(DamagedModel, match="its config means a model of") as caught:

@@ -78,6 +78,8 @@ def _recurrent(found: Recurrent) -> Iterator[str]:
     if isinstance(found, ShortConv):
         return
     yield from _norms(found.norm)
+    if isinstance(found, DeltaRule):
+        yield from _factors(beta_factor=found.beta_factor)
     shared = found.key_heads if isinstance(found, DeltaRule) else found.groups
     if not wrong and found.heads % shared:
         yield f"{found.heads} heads of a recurrence cannot share {shared}"
