@@ -42,8 +42,13 @@ def cache_bytes(
     dtype: torch.dtype,
 ) -> int:
     """Bytes of a cache of so many slots, its checkpoints among them."""
-    text = sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize * capacity
+    text = text_bytes(layers, capacity, dtype)
     return slots * (text + states_bytes(states, saved=text))
+
+
+def text_bytes(layers: Mapping[int, LayerShape], capacity: int, dtype: torch.dtype) -> int:
+    """Bytes of the keys and values of so many tokens, which is what a slot's checkpoints may take as well."""
+    return sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize * capacity
 
 
 def states_of(
@@ -57,8 +62,7 @@ def states_of(
     """The states of a cache, whose checkpoints may take as much as the keys and values of a slot; None without any."""
     if not shapes:
         return None
-    per_token = sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize
-    return States(shapes, slots, device, saved=capacity * per_token)
+    return States(shapes, slots, device, saved=text_bytes(layers, capacity, dtype))
 
 
 class Slots(ABC):

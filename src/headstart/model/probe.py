@@ -14,7 +14,7 @@ from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.packed import Packed, Segment
 from headstart.model.reading import first_line
-from headstart.model.recipes import find_recipe
+from headstart.model.recipes import Recipe, find_recipe
 from headstart.types import Draft
 
 TOKENS = 7
@@ -55,13 +55,15 @@ class Probe:
             UnsupportedModel: the model cannot be driven, or gives other logits, and has no recipe.
         """
         recorder, recipe = _ShapeRecorder(), find_recipe(self._model.config)
+        if recipe is not None and recipe.recurrent:  # whose modules keep no states for us
+            return _stored(recipe)
         try:
             error = self._error(ModulesDecoder(self._model, recorder.shapes), recorder)
             self._judge(error, None, reached=len(recorder.shapes))
         except UnsupportedModel:
             if recipe is None:
                 raise
-            return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+            return _stored(recipe)
         return recorder.shapes
 
     def check(self, decoder: Decoder) -> None:
@@ -100,6 +102,10 @@ class Probe:
             f"({reached} of {self._layers} layers reached, relative error {error:.2g})",
             hint="its positions, masks or cache differ from plain softmax attention; please report the model",
         )
+
+
+def _stored(recipe: Recipe) -> dict[int, LayerShape]:
+    return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
 
 
 class _ShapeRecorder(KVCache):

@@ -75,8 +75,13 @@ class ModelRunner:
                 decoder = kind.build(self.model, shapes, length=length, quantize=quantize)
                 if decoder is not None:
                     return decoder
+        if wanted != "auto":
+            raise UnsupportedModel(
+                f"the {wanted} decoder does not take this {self.config.model_type}", hint="leave the choice to 'auto'"
+            )
         raise UnsupportedModel(
-            f"the {wanted} decoder does not take this {self.config.model_type}", hint="leave the choice to 'auto'"
+            f"nothing here runs this {self.config.model_type} with weights in {quantize}",
+            hint="leave quantize out: it then runs in its own dtype",
         )
 
     @property

@@ -18,9 +18,9 @@ from headstart.base.errors import UnsupportedModel
 WRAPPERS = frozenset({
     "aria", "aya_vision", "cohere2_vision", "deepseek_vl", "deepseek_vl_hybrid", "exaone4_5", "gemma3", "gemma4",
     "gemma4_unified", "glm46v", "glm4v", "got_ocr2", "hyperclovax_vision_v2", "idefics2", "idefics3", "internvl",
-    "lfm2_vl", "lighton_ocr", "llava", "llava_next", "llava_next_video", "llava_onevision", "mistral3", "ovis2",
-    "qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_vl", "smolvlm", "video_llama_3", "video_llava", "vipllava",
-    "voxtral",
+    "lfm2_vl", "lfm3_vl", "lighton_ocr", "llava", "llava_next", "llava_next_video", "llava_onevision", "mistral3",
+    "ovis2", "qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_5", "qwen3_vl", "smolvlm", "video_llama_3", "video_llava",
+    "vipllava", "voxtral",
 })  # fmt: skip
 """By the `model_type` of a config of transformers."""
 
@@ -39,9 +39,9 @@ RENAMED = {
 _BESIDE = re.compile(
     r"(?:model\.)?(?:visual|visual_embeddings_table|vision_tower|vision_model|vision_encoder|vision_embedder"
     r"|vision_projection|vision_projector|high_res_vision_(?:alpha|model|neck|proj)|embed_vision|image_tower"
-    r"|image_newline|video_tower|audio_tower|embed_audio|multi_modal_projector|projector|connector|aligner)\b"
+    r"|image_newline|video_tower|audio_tower|embed_audio|multi_modal_projector|projector|connector|aligner|mtp)\b"
 )
-"""What names of all other weights begin with."""
+"""What names of all other weights begin with: of towers, and of heads that guess further tokens (Qwen3.5)."""
 
 _MEDIA = ("image", "video", "audio")
 _ONLY_POSITIONS = ("mrope_section", "mrope_interleaved")

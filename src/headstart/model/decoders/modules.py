@@ -15,6 +15,7 @@ from headstart.base.errors import InvalidBatch
 from headstart.model.cache import NO_STATES, KVCache, LayerShape, Slots
 from headstart.model.decoders import linears
 from headstart.model.packed import Forward, Packed
+from headstart.model.recipes import find_recipe
 from headstart.model.states import StateShape
 
 
@@ -32,7 +33,10 @@ class ModulesDecoder:
         self.states: Mapping[int, StateShape] = NO_STATES
 
     @classmethod
-    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self:  # noqa: ARG003
+    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
+        recipe = find_recipe(model.config)
+        if recipe is not None and recipe.recurrent:
+            return None  # the modules would begin each forward with an empty state
         quantize = "int8" if quantize == "int8" else None
         linears.prepare(model, quantize)
         return cls(model, shapes, quantize)

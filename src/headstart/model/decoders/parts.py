@@ -85,8 +85,10 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
     """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
     kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
-    queries = attention.heads * (2 if attention.gated else 1)
-    _check_outputs(linear, attention.dim * (queries + kinds * attention.kv_heads), attention.qkv)
+    queries, by_head = attention.heads, attention.heads if attention.gate_by_head else 0
+    if attention.gated and not by_head:
+        queries *= 2
+    _check_outputs(linear, attention.dim * (queries + kinds * attention.kv_heads) + by_head, attention.qkv)
     order = _order(attention, linear.out_features)
     return linear if order is None else _reordered(linear, order)
 
@@ -125,8 +127,11 @@ def _order(attention: Attention, outputs: int) -> Tensor | None:
     dim, turned = attention.dim, _turned(attention)
     if attention.order == "parts" and turned is None and not attention.gated:
         return None
-    rows, group = torch.arange(outputs).view(-1, dim), attention.heads // attention.kv_heads
-    if attention.gated:  # a head's queries and its gate lie beside each other
+    by_head = attention.heads if attention.gate_by_head else 0
+    rows, group = torch.arange(outputs - by_head).view(-1, dim), attention.heads // attention.kv_heads
+    if by_head:  # as many numbers for each head as it has, all the same
+        rows = torch.cat([rows, torch.arange(outputs - by_head, outputs)[:, None].expand(-1, dim)])
+    elif attention.gated:  # a head's queries and its gate lie beside each other
         queries = rows[: 2 * attention.heads]
         rows = torch.cat([queries[::2], rows[2 * attention.heads :], queries[1::2]])
     if attention.order != "parts":
