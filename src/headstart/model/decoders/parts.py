@@ -15,7 +15,9 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
+from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
 from headstart.model.recipes.recipe import Attention, Mlp, Norm, Recipe, Rope
+from headstart.model.states import StateShape
 
 
 def part(owner: Any, name: str) -> Any:
@@ -77,13 +79,14 @@ def plain(linear: nn.Module) -> Any:
 
 
 def queries_keys_values(owner: Any, attention: Attention) -> Any:
-    """One layer that computes queries, keys and values, its outputs in this order.
+    """One layer that computes queries, keys and values, its outputs in this order, and the gate of queries after them.
 
     Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
     """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
     kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
-    _check_outputs(linear, attention.dim * (attention.heads + kinds * attention.kv_heads), attention.qkv)
+    queries = attention.heads * (2 if attention.gated else 1)
+    _check_outputs(linear, attention.dim * (queries + kinds * attention.kv_heads), attention.qkv)
     order = _order(attention, linear.out_features)
     return linear if order is None else _reordered(linear, order)
 
@@ -120,9 +123,12 @@ def _turned(attention: Attention) -> Tensor | None:
 def _order(attention: Attention, outputs: int) -> Tensor | None:
     """Which output of the stored layer each output of ours is; None for the same."""
     dim, turned = attention.dim, _turned(attention)
-    if attention.order == "parts" and turned is None:
+    if attention.order == "parts" and turned is None and not attention.gated:
         return None
     rows, group = torch.arange(outputs).view(-1, dim), attention.heads // attention.kv_heads
+    if attention.gated:  # a head's queries and its gate lie beside each other
+        queries = rows[: 2 * attention.heads]
+        rows = torch.cat([queries[::2], rows[2 * attention.heads :], queries[1::2]])
     if attention.order != "parts":
         each = rows.view(-1, (group if attention.order == "groups" else 1) + 2, dim)
         rows = torch.cat([each[:, :-2].reshape(-1, dim), each[:, -2], each[:, -1]])
@@ -138,6 +144,45 @@ def _reordered(linear: Any, order: Tensor) -> Any:
         return GroupedLinear(linear.weights.read(order.numpy()), bias)
     bias = None if linear.bias is None else linear.bias.detach()[order]
     return linear_of(linear.weight.detach()[order], bias)
+
+
+def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
+    """One layer that computes what a recurrent layer reads, in the order that its class says."""
+    linear = side_by_side([part(owner, name) for name in mixer.inputs])
+    _check_outputs(linear, mixer.outputs, mixer.inputs)
+    return linear
+
+
+def convolution(owner: Any, mixer: Recurrent) -> tuple[Tensor, Tensor | None]:
+    """A recurrent layer's taps [taps, channels], the row's own last, and bias [channels], in float32."""
+    conv = part(owner, mixer.conv)
+    taps = conv.weight.detach().float()[:, 0].T.contiguous()
+    check_shape(mixer.conv, taps.shape, (mixer.taps, mixer.channels))
+    return taps, None if conv.bias is None else conv.bias.detach().float()
+
+
+def of_heads(owner: Any, name: str, heads: int) -> Tensor:
+    """A recurrent layer's parameter with a number for each head, in float32."""
+    found: Tensor = part(owner, name).detach().float()
+    check_shape(name, found.shape, (heads,))
+    return found
+
+
+def recurrent_gain(owner: Any, mixer: DeltaRule | Mamba2) -> Tensor:
+    """Of the norm of its output: of one head, or of all groups."""
+    gain = gain_of(owner, mixer.norm)
+    assert gain is not None, "the norm of a recurrence has a gain"
+    wanted = mixer.value_dim if isinstance(mixer, DeltaRule) else mixer.width
+    check_shape(str(mixer.norm.name), gain.shape, (wanted,))
+    return gain
+
+
+def check_shape(name: str, found: Sequence[int], wanted: Sequence[int]) -> None:
+    """Raise `UnsupportedModel` where a parameter has another shape than its config says."""
+    if tuple(found) != tuple(wanted):
+        raise UnsupportedModel(
+            f"{name} is {list(found)}, and by the config {list(wanted)}", hint="compare config.json with the original's"
+        )
 
 
 def gate_up(owner: Any, mlp: Mlp) -> Any:
@@ -200,6 +245,11 @@ def xielu_numbers(module: Any) -> Tensor:
 def shapes(recipe: Recipe) -> dict[int, LayerShape]:
     """What each layer that has keys and values of its own stores."""
     return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+
+
+def states(recipe: Recipe) -> dict[int, StateShape]:
+    """What each recurrent layer keeps of a text."""
+    return {i: StateShape(each.channels, each.taps, each.gates, each.numbers) for i, each in recipe.recurrent.items()}
 
 
 def embedding_factor(recipe: Recipe, dtype: torch.dtype) -> float:
