@@ -78,7 +78,7 @@ ARCHITECTURES = (
     _family("apertus", "xIELU"),
     _family("ministral3", "queries that grow with their position"),
     _family("starcoder2", "layer norms with biases, an MLP without a gate, a window"),
-    _family("stablelm, parallel", "a norm of its own for each head; its modules do not run here"),
+    _family("stablelm, parallel", "a norm of its own for each head"),
     _family("gpt_neox", "one matrix by heads, two norms in parallel, a quarter turns"),
     _family("falcon, groups", "one matrix by groups; its modules do not run here"),
     _family("gpt2", "learned positions", 0.15),

@@ -39,7 +39,7 @@ CLEAR = 1e-4
 """An error in float32 that no rounding makes."""
 LENGTH = 128
 
-UNDRIVEN = ("falcon", "nemotron", "stablelm")
+UNDRIVEN = "falcon"
 """Families whose modules do not hand their attention over: they run by their recipe or not at all."""
 
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
