@@ -9,7 +9,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.base.errors import RemoteCodeRequired, UnsupportedModel
-from headstart.model.recipes import recipe_of
+from headstart.model.recipes import BUILDERS, recipe_of
 
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 
@@ -47,6 +47,8 @@ def check_class(model_class: Any, config: Any) -> None:
         try:
             recipe_of(config)
         except UnsupportedModel as unknown:
+            if config.get_text_config().model_type in BUILDERS and model_class._can_set_attn_implementation():
+                return  # of a family that has one, and its modules hand their attention over: the probe decides
             raise UnsupportedModel(
                 f"{name} computes attention in its own code: neither its mask nor its positions can be driven "
                 f"through transformers' attention interface; and {unknown.message}",

@@ -25,7 +25,6 @@ from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_la
 from headstart.model.decoders.operations import activated, normed, rotate, signed
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
-from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope, TokenInputs
 
 
@@ -37,10 +36,10 @@ class LeanDecoder:
     width_invariant = False
     can_exit = True
 
-    def __init__(self, model: Any, recipe: Recipe, shapes: Mapping[int, LayerShape], length: int) -> None:
+    def __init__(self, model: Any, recipe: Recipe, length: int) -> None:
         linear = float_layer(model.dtype, model.device)
         self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
-        self.shapes = shapes
+        self.shapes = parts.shapes(recipe)
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         self._factor = parts.embedding_factor(recipe, model.dtype)
@@ -58,10 +57,10 @@ class LeanDecoder:
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
-        recipe = find_recipe(model.config)
+        recipe = parts.find_recipe_for(model)
         if recipe is None or quantize == "int8" or fewest_bits(model) is not None:
             return None
-        return cls(model, recipe, parts.shapes(recipe), length)
+        return cls(model, recipe, length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
