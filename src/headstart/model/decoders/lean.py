@@ -39,7 +39,7 @@ class LeanDecoder:
     def __init__(self, model: Any, recipe: Recipe, length: int) -> None:
         linear = float_layer(model.dtype, model.device)
         self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
-        self.shapes = parts.shapes(recipe)
+        self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         self._factor = parts.embedding_factor(recipe, model.dtype)
