@@ -38,7 +38,7 @@ def test_every_part_has_the_time_of_what_it_names(
         ("plan", inside.pacing, "plan"),
         ("draft", inside._drafter, "propose"),
         ("verify", inside._target, "forward"),
-        ("sample", inside._judge, "outcomes"),
+        ("sample", inside.judge, "outcomes"),
         ("commit", inside._cache, "keep"),
     ):
         monkeypatch.setattr(holder, name, clock.spend(SPENT[part], getattr(holder, name)))

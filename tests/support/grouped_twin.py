@@ -44,14 +44,14 @@ def round_rows(x: F32, together: int) -> tuple[NDArray[np.int64], F32]:
 def product(weights: GroupedWeights, x: F32, bias: F32 | None = None) -> F32:
     """y [M, outputs] = x W^T + bias."""
     multiple = form_of(weights).minimum
-    codes, group = weights.codes.astype(np.int64), weights.group
+    codes, group = weights.codes if weights.table is None else weights.table[weights.codes], weights.group
     together = max(32, group)
     rows, factors = round_rows(x, together)
     total = np.zeros((len(x), len(codes)), np.float32)
     for g, at in enumerate(range(0, x.shape[1], group)):
         mine = rows[:, at : at + group]
         sums = mine.sum(axis=1)[:, None]
-        whole = mine @ codes[:, at : at + group].T
+        whole = mine @ codes[:, at : at + group].T.astype(np.int64)
         if multiple != STORED:
             whole -= multiple * sums
         scaled = whole.astype(np.float32) * weights.scales[None, :, g]

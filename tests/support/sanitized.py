@@ -10,12 +10,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 import transformers as tf
+from numpy.typing import NDArray
 
 from headstart.model import native
+from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.grouped import GroupedWeights, side_by_side
 from headstart.model.loading import adopt
 from headstart.model.native import build
+from headstart.model.native.weights import NativeWeights
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -34,6 +39,30 @@ def runner_of(dtype: torch.dtype, quantize: str | None, window: int | None) -> M
     return ModelRunner(adopt(model), decoder="fused", quantize=quantize)
 
 
+def hybrid_of(kind: str) -> ModelRunner:
+    """A model of two layers, the first recurrent, whose heads are no whole vector."""
+    base = {
+        "vocab_size": 37, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 3,
+        "num_key_value_heads": 1, "max_position_embeddings": CAPACITY,
+    }  # fmt: skip
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    configs = {
+        "lfm2": lambda: tf.Lfm2Config(
+            **base, layer_types=["conv", "full_attention"], block_multiple_of=16, conv_bias=True, rope_parameters=rope
+        ),
+        "qwen3_5": lambda: tf.Qwen3_5TextConfig(
+            **base, head_dim=16, layer_types=["linear_attention", "full_attention"], linear_key_head_dim=16,
+            linear_value_head_dim=16, linear_num_key_heads=1, linear_num_value_heads=3,
+            rope_parameters={**rope, "mrope_section": [4, 2, 2], "mrope_interleaved": True},
+        ),
+        "granite": lambda: tf.GraniteMoeHybridConfig(
+            **base, layer_types=["linear_attention", "full_attention"], num_local_experts=0,
+            shared_intermediate_size=80, mamba_n_heads=3, mamba_d_head=32, mamba_d_state=16, mamba_n_groups=1,
+        ),
+    }  # fmt: skip
+    return ModelRunner(adopt(tf.AutoModelForCausalLM.from_config(configs[kind]())), decoder="fused")
+
+
 def run(runner: ModelRunner) -> None:
     """Chains, trees and prompts beside each other; early exits and taps; and the last slot full to its last token."""
     cache = runner.new_cache(3)
@@ -49,6 +78,27 @@ def run(runner: ModelRunner) -> None:
     runner.forward([Segment(2, (3, 4), judged=2)], cache)
 
 
+def several_kinds() -> None:
+    """A product whose parts are codes of different kinds, one of which stand for a table's numbers."""
+    rng = np.random.default_rng(0)
+
+    def part(outputs: int, bits: int, group: int, table: NDArray[np.int8] | None = None) -> GroupedWeights:
+        scales = np.ones((outputs, -(-80 // group)), np.float32)
+        codes = rng.integers(0, 1 << bits, (outputs, 80), dtype=np.uint8)
+        return GroupedWeights(codes, bits, group, scales, scales * (table is None) * np.float32(0.3), table=table)
+
+    table = np.arange(-128, 128, 17, dtype=np.int8)
+    for parts in (
+        [part(37, 4, 32, table), part(16, 5, 64)],
+        [part(5, 6, 16), part(64, 8, 128), part(37, 4, 32, table)],
+    ):
+        held, joined = NativeWeights(native.GROUPED4), side_by_side(parts)
+        product = held.product(GroupedLinear(joined))
+        x, y = rng.standard_normal((40, 80)).astype(np.float32), np.empty((40, joined.shape[0]), np.float32)
+        for count in (1, 7, 40):
+            native.kernels().multiply(product, x.ctypes.data, count, y.ctypes.data, 2)
+
+
 def main(sources: Path, directory: Path) -> None:
     flags = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     build.STRICT = ("-O1", *build.STRICT[1:], *flags)
@@ -59,10 +109,13 @@ def main(sources: Path, directory: Path) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         for window in (None, 7):
             run(runner_of(dtype, None, window))
+    for kind in ("lfm2", "qwen3_5", "granite"):
+        run(hybrid_of(kind))
     if native.kernels().supported(native.INT8):
         run(runner_of(torch.float32, "int8", None))
     if native.kernels().supported(native.GROUPED4):
         run(runner_of(torch.bfloat16, "int4", None))
+        several_kinds()
     print("ran to the end")
 
 

@@ -47,6 +47,7 @@ CORE = {
     "ngram": "headstart.drafters.ngram",
     "suffix": "headstart.drafters.suffix",
     "eagle": "headstart.drafters.eagle",
+    "mtp": "headstart.drafters.mtp",
     "dflash": "headstart.drafters.dflash",
     "draft": "headstart.drafters.draft_model",
 }

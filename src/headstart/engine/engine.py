@@ -27,6 +27,7 @@ from headstart.types import (
 if TYPE_CHECKING:
     from headstart.drafters import Drafter
     from headstart.engine.guards import Recorder
+    from headstart.engine.judging import Judge
     from headstart.engine.request import Request
     from headstart.engine.scheduler import SlotView
     from headstart.engine.trace.recording import Recording
@@ -104,13 +105,28 @@ class Engine:
     @contextmanager
     def paced(self, pacing: Pacing) -> Iterator[None]:
         """Meanwhile this pacing decides how much is drafted. No request may be running."""
-        if self.scheduler.requests():
-            raise InvalidOption("a pacing cannot be exchanged while requests run", hint="finish or cancel them first")
+        self._check_idle("a pacing")
         before, self._loop.pacing = self._loop.pacing, GuardedPacing(pacing)
         try:
             yield
         finally:
             self._loop.pacing = before
+
+    @contextmanager
+    def judged(self, by: Callable[[Judge], Judge]) -> Iterator[None]:
+        """Meanwhile another judge decides which guesses are kept, made of the engine's own. No request may be running.
+        Text is the target's only where the judge keeps to the rule."""
+        self._check_idle("a judge")
+        before = self._loop.judge
+        self._loop.judge = by(before)
+        try:
+            yield
+        finally:
+            self._loop.judge = before
+
+    def _check_idle(self, what: str) -> None:
+        if self.scheduler.requests():
+            raise InvalidOption(f"{what} cannot be exchanged while requests run", hint="finish or cancel them first")
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """The token ids of a prompt, checked as those of a request are.

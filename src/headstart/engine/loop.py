@@ -57,7 +57,7 @@ class StepLoop:
         self._cache = cache
         self._scheduler = scheduler
         self._drafter = drafter
-        self._judge = judge
+        self.judge = judge
 
     def step(self) -> list[Step]:
         """Advance the running requests by one target forward; returns one event for each that had a part in it.
@@ -79,7 +79,7 @@ class StepLoop:
         ]
         forward = self._target.forward(segments, self._cache, taps=self._drafter.taps)
         clock.lap("verify")
-        outcomes = self._judge.outcomes(rows, drafts, forward.logits)
+        outcomes = self.judge.outcomes(rows, drafts, forward.logits)
         clock.lap("sample")
         emitted = [self._commit(*each) for each in zip(requests, rows, outcomes, strict=True)]
         clock.lap("commit")

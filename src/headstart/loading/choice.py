@@ -17,6 +17,7 @@ from headstart.engine.guarded_drafter import asking
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
 from headstart.model import loading
+from headstart.model.heads.mtp_checkpoint import MTP, has_head
 from headstart.types import TreeKind
 
 DrafterName = str | Path
@@ -33,6 +34,7 @@ NOTE = "headstart.json"
 
 _FOR_BUNDLED = ("ngram", loading.BUNDLED)
 _FOR_KNOWN = ("ngram", KNOWN)
+_WITH_MTP = ("ngram", MTP)
 _FOR_OTHERS = ("suffix", "ngram")
 
 
@@ -107,6 +109,8 @@ def _automatic(target: str, advice: Advice | None) -> Choice:
         return Choice(drafters, advice.reason, advice.tree, advice.k)
     if head_for(target) is not None:
         return _chosen(_FOR_KNOWN, target, "a head for this model comes with headstart")
+    if holds_mtp(target):
+        return _chosen(_WITH_MTP, target, "the checkpoint holds an MTP head")
     nothing = f"no drafter is recommended for this target ({NOTE} beside its config names one)"
     return _chosen(_FOR_OTHERS, target, nothing if advice is None else advice.reason)
 
@@ -170,6 +174,12 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
     return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
+
+
+def holds_mtp(target: str) -> bool:
+    """Whether the target's own checkpoint holds an MTP head that can be run."""
+    folder = loading.config_folder(target)
+    return folder is not None and has_head(folder)
 
 
 def _with_headstart(name: str, target: str) -> Path | None:

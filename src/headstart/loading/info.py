@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.base.errors import DamagedModel, HeadstartError, InvalidOption, UnsupportedModel
 from headstart.loading.checkpoint import Checkpoint, check_quantize, find_device
-from headstart.loading.choice import SELF_INT4, choose
+from headstart.loading.choice import SELF_INT4, choose, holds_mtp
 from headstart.loading.known_heads import head_for
 from headstart.loading.options import InfoOptions, TargetOptions
 from headstart.model import int4, loading, native
@@ -22,6 +22,7 @@ from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.gguf.files import is_gguf, open_gguf
+from headstart.model.heads.mtp_checkpoint import MTP
 from headstart.model.memory import free_bytes
 from headstart.model.native.weights import why_not
 from headstart.model.quantised.checkpoint import plain
@@ -338,6 +339,8 @@ def _drafters(source: str | Path, formats: tuple[Format, ...], layers: int) -> l
         found += [Guesses(name, True, "comes with it") for name in (loading.BUNDLED, "medusa", "eagle3")]
     elif head_for(str(source)) is not None:
         found.append(Guesses("eagle3", True, "a head for this model comes with headstart"))
+    if holds_mtp(str(source)):
+        found.append(Guesses(MTP, True, "a head in the checkpoint, trained with it"))
     return [*found, Guesses("a small model, or heads", True, "by path or hub id; headstart train makes them")]
 
 

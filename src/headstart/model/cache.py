@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headstart.model.memory import bytes_of
 from headstart.model.prefixes import HeldText, longest_beginning
+from headstart.model.states import MOST_DRAFTED, States, StateShape, states_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +30,52 @@ class LayerShape:
         return self.heads * (self.key_dim + self.value_dim)
 
 
+NO_STATES: Mapping[int, StateShape] = {}
+
+
+def cache_bytes(
+    layers: Mapping[int, LayerShape],
+    states: Mapping[int, StateShape],
+    *,
+    slots: int,
+    capacity: int,
+    dtype: torch.dtype,
+) -> int:
+    """Bytes of a cache of so many slots, its checkpoints among them."""
+    text = sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize * capacity
+    return slots * (text + states_bytes(states, saved=text))
+
+
+def states_of(
+    shapes: Mapping[int, StateShape],
+    layers: Mapping[int, LayerShape],
+    slots: int,
+    capacity: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> States | None:
+    """The states of a cache, whose checkpoints may take as much as the keys and values of a slot; None without any."""
+    if not shapes:
+        return None
+    per_token = sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize
+    return States(shapes, slots, device, saved=capacity * per_token)
+
+
 class Slots(ABC):
     """The bookkeeping of a cache. Slot s holds the first lengths[s] tokens of its text, also while it is free.
 
-    What lies beyond a slot's length is scratch: a forward writes its rows there, `keep` decides what stays.
+    What lies beyond a slot's length is scratch: a forward writes its rows there, `keep` decides what stays. Where
+    layers are recurrent, `states` holds what they keep of each text, which cannot be cut at every token.
     """
 
     keys: dict[int, Tensor]
     values: dict[int, Tensor]
     """By layer, laid out as the decoder wants them."""
 
-    def __init__(self, slots: int, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, slots: int, capacity: int, states: States | None = None) -> None:
+        self.capacity, self.states = capacity, states
+        self.most_drafted = capacity if states is None else min(capacity, MOST_DRAFTED)
+        """Nodes of the largest draft that a forward may hold."""
         self.keeps_texts = False
         """Whether requests are to leave their texts here for others. Whoever acquires and releases acts on it; drafters
         that hold a cache of their own do as the target's says."""
@@ -53,8 +88,9 @@ class Slots(ABC):
         return len(self._free)
 
     def memory(self) -> int:
-        """Bytes that keys and values take."""
-        return bytes_of((*self.keys.values(), *self.values.values()))
+        """Bytes that keys, values and states take."""
+        states = 0 if self.states is None else self.states.memory()
+        return bytes_of((*self.keys.values(), *self.values.values())) + states
 
     def acquire(self, tokens: Sequence[int] = (), salt: Hashable = "") -> int:
         """Take a slot for a text that begins with `tokens`. The caller has seen that there is a free one.
@@ -63,7 +99,7 @@ class Slots(ABC):
         one that holds it, or has a copy where that one is busy, or holds more of another text than of this one. Without
         `tokens` it is empty.
         """
-        best = longest_beginning(tokens, salt, self._texts, self.lengths) if tokens else None
+        best = longest_beginning(tokens, salt, self._texts, self.lengths, self._reach) if tokens else None
         length = 0 if best is None else best.length
         slot = self._idlest()
         if (
@@ -74,13 +110,19 @@ class Slots(ABC):
             slot = best.slot
         elif best is not None:
             self._copy(best.slot, slot, length)
+            if self.states is not None:
+                self.states.copy(best.slot, slot, length)
             if best.slot in self._free:  # it has been of use just now
                 self._free.remove(best.slot)
                 self._free.append(best.slot)
         self._free.remove(slot)
         self._texts[slot] = HeldText(tuple(tokens), salt)
-        self.lengths[slot] = length
+        self.lengths[slot] = length if self.states is None else self.states.cut(slot, length)
         return slot
+
+    def _reach(self, slot: int, length: int) -> int:
+        """How many of the first `length` tokens of a slot a text may begin with: all, or those up to a state."""
+        return length if self.states is None else self.states.reach(slot, length)
 
     def _idlest(self) -> int:
         """The free slot whose text is missed least: an empty one, else that which was given back first."""
@@ -101,6 +143,8 @@ class Slots(ABC):
         base = self.lengths[slot] + causal
         if list(path) != list(range(len(path))):
             self._gather(slot, base, path)
+        if self.states is not None:
+            self.states.keep(slot, base, path, saves=self.keeps_texts)
         self.lengths[slot] = base + len(path)
 
     @abstractmethod
@@ -111,10 +155,22 @@ class Slots(ABC):
     def _copy(self, source: int, slot: int, length: int) -> None:
         """Make the first `length` tokens of a slot those of another."""
 
-    def rewind(self, slot: int, length: int) -> None:
-        """Forget everything after the first `length` tokens."""
+    def rewind(self, slot: int, length: int) -> int:
+        """Forget everything after the first `length` tokens; returns how many the slot holds then.
+
+        Those are fewer where the states of recurrent layers do not reach so far: the rest is to be read again.
+        """
         if length > self.lengths[slot]:
             raise ValueError(f"slot {slot} holds {self.lengths[slot]} tokens, cannot rewind to {length}")
+        if self.states is not None and length < self.lengths[slot]:
+            length = self.states.cut(slot, length)
+        self.lengths[slot] = length
+        return length
+
+    def pretend(self, slot: int, length: int) -> None:
+        """Let a slot count as holding so many tokens, whatever it holds; for timing."""
+        if self.states is not None:
+            self.states.pretend(slot, length)
         self.lengths[slot] = length
 
     def check(self) -> None:
@@ -138,8 +194,9 @@ class KVCache(Slots):
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
+        states: Mapping[int, StateShape] = NO_STATES,
     ) -> None:
-        super().__init__(slots, capacity)
+        super().__init__(slots, capacity, states_of(states, layers, slots, capacity, dtype, device))
         self.keys, self.values = {}, {}
         for layer, shape in layers.items():
             # empty, not zeros: pages of slots that are never used are never touched

@@ -78,7 +78,8 @@ class ChannelWeights:
 
 @dataclass(frozen=True, slots=True)
 class GroupedWeights:
-    """A weight matrix [outputs, inputs] as codes: weight = scale * code - minimum, by groups along the inputs.
+    """A weight matrix [outputs, inputs] as codes: weight = scale * code - minimum, by groups along the inputs. With a
+    table it is scale * table[code], and minimums are zeros.
 
     Raises:
         UnsupportedModel: the arrays do not fit together.
@@ -87,7 +88,7 @@ class GroupedWeights:
     codes: NDArray[np.uint8]
     """[outputs, inputs]: one code a byte, below 2 ** bits."""
     bits: int
-    """How many bits a code needs: 4, 5, 6 or 8."""
+    """How many bits a code needs: 2, 3, 4, 5, 6 or 8."""
     group: int
     """Inputs that share a scale: one of `GROUPS`. The last group may be shorter."""
     scales: NDArray[np.float32]
@@ -101,6 +102,8 @@ class GroupedWeights:
     """The same for minimums."""
     order: NDArray[np.int32] | None = None
     """[inputs], where the codes of some inputs were brought together into groups: the input that each belongs to."""
+    table: NDArray[np.int8] | None = None
+    """[16], where codes of 4 bits stand for other numbers than themselves."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -122,10 +125,13 @@ class GroupedWeights:
     def __post_init__(self) -> None:
         outputs, inputs = self.codes.shape
         groups, units = (outputs, -(-inputs // self.group)), (outputs, -(-inputs // UNIT))
-        fits = self.group in GROUPS and self.bits in (4, 5, 6, 8) and self.codes.dtype == np.uint8
+        fits = self.group in GROUPS and self.bits in (2, 3, 4, 5, 6, 8) and self.codes.dtype == np.uint8
         given = (self.scales, groups), (self.minimums, groups), (self.scale_units, units), (self.minimum_units, units)
         for array, shape in given:
             fits = fits and (array is None or (array.dtype == np.float32 and array.shape == shape))
+        if self.table is not None:
+            shaped = self.bits == 4 and self.table.dtype == np.int8 and self.table.shape == (16,)
+            fits = fits and shaped and not self.minimums.any()
         if self.order is not None:
             fits = fits and np.array_equal(np.sort(self.order), np.arange(inputs))
         if not fits:
@@ -138,7 +144,8 @@ class GroupedWeights:
         """The weights [outputs, inputs], their inputs in their own order, each rounded once: in float32 where its
         products are exact, else in float64."""
         outputs, inputs = self.codes.shape
-        unused = np.uint32((1 << self.bits) - 1)  # bits that a product with a code can fill
+        bits = self.bits if self.table is None else 8
+        unused = np.uint32((1 << bits) - 1)  # bits that a product with a code, or with a table's number, can fill
         exact = not (self.scales.view(np.uint32) & unused).any()
         wide = np.float32 if exact else np.float64
         out = np.empty((outputs, inputs), np.float32)
@@ -148,49 +155,71 @@ class GroupedWeights:
                 np.repeat(each[rows].astype(wide), self.group, axis=1)[:, :inputs]
                 for each in (self.scales, self.minimums)
             )
-            scales *= self.codes[rows]
+            scales *= self.codes[rows] if self.table is None else self.table[self.codes[rows]]
             scales -= minimums
             out[rows, slice(None) if self.order is None else self.order] = scales
         return out
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedWeights:
+    """Matrices of the same inputs as one, their outputs in order, whose codes are of different kinds."""
+
+    parts: tuple[GroupedWeights, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs, inputs."""
+        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
+
+    @property
+    def bits(self) -> int:
+        """Of the smallest codes."""
+        return min(part.bits for part in self.parts)
+
+    def read(self, rows: Rows = slice(None)) -> JoinedWeights:
+        """The weights of some outputs."""
+        ends = np.cumsum([part.shape[0] for part in self.parts])
+        wanted = np.arange(ends[-1])[rows]
+        among = np.searchsorted(ends, wanted, side="right")
+        runs = np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1)
+        found = []
+        for run in runs:
+            part = self.parts[among[run[0]]]
+            found.append(part.read(wanted[run] - (ends[among[run[0]]] - part.shape[0])))
+        return JoinedWeights(tuple(found))
+
+    def dequantise(self) -> NDArray[np.float32]:
+        """The weights [outputs, inputs], as `GroupedWeights.dequantise` gives them."""
+        return np.concatenate([part.dequantise() for part in self.parts])
+
+
 def stacked(weights: Sequence[GroupedWeights]) -> GroupedWeights:
-    """Matrices of the same inputs, group and bits as one, their outputs in order."""
+    """Matrices of the same inputs and of codes of the same kind as one, their outputs in order."""
     if len(weights) == 1:
         return weights[0]
-    if not same_order(weights):
-        raise UnsupportedModel(
-            "layers of the same input have their inputs in different orders", hint="load it with quantize='none'"
-        )
-    return GroupedWeights(
+    first = weights[0]
+    return replace(
+        first,
         codes=np.concatenate([each.codes for each in weights]),
-        bits=weights[0].bits,
-        group=weights[0].group,
         scales=np.concatenate([each.scales for each in weights]),
         minimums=np.concatenate([each.minimums for each in weights]),
         scale_units=_all([each.scale_units for each in weights]),
         minimum_units=_all([each.minimum_units for each in weights]),
-        order=weights[0].order,
     )
 
 
-def same_order(weights: Sequence[GroupedWeights]) -> bool:
-    """Whether all have their inputs in one order."""
-    first = weights[0].order
-    if first is None:
-        return all(each.order is None for each in weights)
-    return all(each.order is not None and np.array_equal(each.order, first) for each in weights)
-
-
-def side_by_side(weights: Sequence[GroupedWeights | ChannelWeights]) -> GroupedWeights | ChannelWeights:
-    """Matrices of the same inputs as one, their outputs in order: the same numbers, in the smallest of their groups and
-    the most of their bits.
+def side_by_side(
+    weights: Sequence[GroupedWeights | ChannelWeights | JoinedWeights],
+) -> GroupedWeights | ChannelWeights | JoinedWeights:
+    """Matrices of the same inputs as one, their outputs in order.
 
     Raises:
-        UnsupportedModel: some have a scale for each output and others for groups, or their inputs' orders differ.
+        UnsupportedModel: some have a scale for each output and others for groups.
     """
-    channels = [each for each in weights if isinstance(each, ChannelWeights)]
-    if len(channels) == len(weights):
+    parts = [part for each in weights for part in (each.parts if isinstance(each, JoinedWeights) else (each,))]
+    channels = [each for each in parts if isinstance(each, ChannelWeights)]
+    if len(channels) == len(parts):
         return ChannelWeights(
             np.concatenate([each.codes for each in channels]), np.concatenate([each.scales for each in channels])
         )
@@ -198,21 +227,26 @@ def side_by_side(weights: Sequence[GroupedWeights | ChannelWeights]) -> GroupedW
         raise UnsupportedModel(
             "layers of the same input have scales of different kinds", hint="load it with quantize='none'"
         )
-    return _side_by_side([each for each in weights if isinstance(each, GroupedWeights)])
+    runs: list[list[GroupedWeights]] = []
+    for each in parts:
+        if isinstance(each, GroupedWeights):
+            if runs and _alike(runs[-1][0], each):
+                runs[-1].append(each)
+            else:
+                runs.append([each])
+    kinds = tuple(stacked(run) for run in runs)
+    return kinds[0] if len(kinds) == 1 else JoinedWeights(kinds)
 
 
-def _side_by_side(weights: Sequence[GroupedWeights]) -> GroupedWeights:
-    group, bits = min(each.group for each in weights), max(each.bits for each in weights)
-    return stacked([_split(each, group, bits) for each in weights])
-
-
-def _split(weights: GroupedWeights, group: int, bits: int) -> GroupedWeights:
-    """The same numbers in smaller groups and more bits."""
-    if weights.group == group:
-        return replace(weights, bits=bits)
-    times, groups = weights.group // group, -(-weights.codes.shape[1] // group)
-    scales, minimums = (np.repeat(each, times, axis=1)[:, :groups] for each in (weights.scales, weights.minimums))
-    return replace(weights, group=group, bits=bits, scales=scales, minimums=minimums)
+def _alike(one: GroupedWeights, other: GroupedWeights) -> bool:
+    """Whether their codes are of the same kind, so that one product takes both."""
+    shared = (one.table, other.table), (one.order, other.order)
+    units = (one.scale_units, other.scale_units), (one.minimum_units, other.minimum_units)
+    return (
+        (one.bits, one.group) == (other.bits, other.group)
+        and all((a is None) == (b is None) for a, b in (*shared, *units))
+        and all(np.array_equal(a, b) for a, b in shared if a is not None and b is not None)
+    )
 
 
 def _all(arrays: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:

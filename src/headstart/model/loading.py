@@ -16,7 +16,10 @@ from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
 from headstart.base.errors import ModelNotFound, PickleCheckpoint
+from headstart.model import cache
+from headstart.model.cache import LayerShape
 from headstart.model.codes import codes_of, is_quantised
+from headstart.model.decoders import parts
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
@@ -222,13 +225,14 @@ def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
 
 
 def cache_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> int:
-    """Bytes of a KV cache, from the config alone."""
+    """Bytes of a cache, from the config alone."""
     recipe = find_recipe(config)
     if recipe is not None:
-        sizes = [(each.kv_heads, each.dim) for each in recipe.stored.values()]
+        shapes, states = parts.shapes(recipe), parts.states(recipe)
     else:
-        sizes = sizes_of(config.get_text_config())
-    return sum(2 * heads * dim for heads, dim in sizes) * slots * length * torch.finfo(dtype).bits // 8
+        sizes = enumerate(sizes_of(config.get_text_config()))
+        shapes, states = {i: LayerShape(heads, dim, dim) for i, (heads, dim) in sizes}, {}
+    return cache.cache_bytes(shapes, states, slots=slots, capacity=length, dtype=dtype)
 
 
 @contextmanager

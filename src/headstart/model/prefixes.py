@@ -3,7 +3,7 @@ used. The keys and values themselves are the cache's business."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 SHORTEST = 16
@@ -30,15 +30,20 @@ class Beginning:
 
 
 def longest_beginning(
-    tokens: Sequence[int], salt: Hashable, texts: Sequence[HeldText], lengths: Sequence[int]
+    tokens: Sequence[int],
+    salt: Hashable,
+    texts: Sequence[HeldText],
+    lengths: Sequence[int],
+    reach: Callable[[int, int], int] = lambda _, length: length,
 ) -> Beginning | None:
     """Of the slots that hold a beginning of `tokens`, the one that holds most of it; None where all is too short.
 
-    texts, lengths: of each slot, what it holds, and how much of that.
+    texts, lengths: of each slot, what it holds, and how much of that. reach: of a slot and a number of its first
+    tokens, how many of them a text may begin with.
     """
     wanted = tuple(tokens)
     found = [
-        Beginning(slot, min(length, common_prefix(text.tokens, wanted)))
+        Beginning(slot, reach(slot, min(length, common_prefix(text.tokens, wanted))))
         for slot, (text, length) in enumerate(zip(texts, lengths, strict=True))
         if length >= SHORTEST and text.salt == salt
     ]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import int4
-from headstart.model.cache import LayerShape, Slots
+from headstart.model.cache import LayerShape, Slots, cache_bytes
 from headstart.model.decoders import Decoder
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
@@ -118,8 +118,7 @@ class ModelRunner:
 
     def cache_bytes(self, slots: int) -> int:
         """Bytes of such a cache."""
-        per_token = sum(shape.numbers_per_token for shape in self.shapes.values())
-        return slots * self.max_length * per_token * torch.finfo(self.dtype).bits // 8
+        return cache_bytes(self.shapes, self._decoder.states, slots=slots, capacity=self.max_length, dtype=self.dtype)
 
     def weights(self) -> Iterable[Tensor]:
         """All tensors it holds; some may share their memory."""

@@ -43,12 +43,12 @@ class SyntheticForwards:
     def holding(self, lengths: Sequence[int]) -> Iterator[None]:
         """Meanwhile the first slots count as holding so many tokens, for drafters that draft on the target's cache."""
         for slot, length in zip(self.slots, lengths, strict=False):
-            self._cache.lengths[slot] = min(length, self._cache.capacity - 1)
+            self._cache.pretend(slot, min(length, self._cache.capacity - 1))
         try:
             yield
         finally:
             for slot in self.slots:
-                self._cache.lengths[slot] = self._prefix
+                self._cache.pretend(slot, self._prefix)
 
     def seconds(self, rows: int) -> float:
         start = time.perf_counter()

@@ -22,6 +22,7 @@ from headstart.base.errors import DamagedModel, HeadstartError, ModelNotFound, U
 from headstart.model.gguf import checkpoint
 from headstart.model.gguf.files import is_gguf, open_gguf, parts
 from headstart.model.gguf.header import read_header
+from headstart.model.gguf.types import OTHERS
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +149,7 @@ def _text(text: str) -> bytes:
         (file_of(("a", (0,), 0, 0)), DamagedModel, r"has the shape \[0\]"),
         (file_of(("a", (), 0, 0)), DamagedModel, r"has the shape \[\]"),
         (file_of(("a", (1,) * 5, 0, 0)), DamagedModel, "claims to hold 5 dimensions"),
-        (file_of(("a", (256,), 10, 0)), UnsupportedModel, "'a' is of type Q2_K"),
+        (file_of(("a", (256,), 16, 0)), UnsupportedModel, "'a' is of type IQ2_XXS"),
         (file_of(("a", (256,), 99, 0)), UnsupportedModel, "'a' is of type 99"),
         (file_of(pairs=_text("k") + struct.pack("<I", 13), count=1), DamagedModel, "'k' is of kind 13"),
         (file_of(pairs=(_text("k") + struct.pack("<IB", 0, 1)) * 2, count=2), DamagedModel, "'k' occurs twice"),
@@ -160,6 +161,14 @@ def _text(text: str) -> bytes:
 def test_what_contradicts_itself_is_refused(data: bytes, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         read_header(data, "m.gguf")
+
+
+@pytest.mark.parametrize(("number", "name"), OTHERS.items())
+def test_types_that_cannot_be_read_are_refused_by_name(number: int, name: str) -> None:
+    with pytest.raises(UnsupportedModel, match=f"'a' is of type {name}, which cannot be read") as refused:
+        read_header(file_of(("a", (256,), number, 0)), "m.gguf")
+    assert refused.value.hint is not None
+    assert "Q4_K_M, for one" in refused.value.hint
 
 
 def test_every_truncation_is_refused(content: bytes) -> None:

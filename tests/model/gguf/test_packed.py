@@ -30,7 +30,7 @@ from headstart.model.runner import ModelRunner
 pytestmark = pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no grouped products here")
 
 SIMPLE = (Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.MXFP4)
-SUPER = (Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_XS)
+RANDOM = (Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS)
 GREEDY = hs.Sampling(max_tokens=16, temperature=0.0, ignore_eos=True, logprobs=0)
 PROMPT = list(range(3, 20))
 CPU = torch.device("cpu")
@@ -63,9 +63,12 @@ def random_blocks(rng: np.random.Generator, kind: Q, outputs: int, inputs: int) 
     """Random codes, and weights about 0.1 large."""
     each, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (outputs, inputs // each, size), dtype=np.uint8)
-    halves = {Q.Q4_K: (1e-4, 5e-4), Q.Q5_K: (5e-5, 5e-4), Q.Q6_K: (), Q.IQ4_XS: (1e-4,), Q.Q8_0: (1e-3,)}[kind]
-    for at, scale in enumerate(halves):
+    halves = {Q.Q4_K: (1e-4, 5e-4), Q.Q5_K: (5e-5, 5e-4), Q.Q6_K: (), Q.Q8_0: (1e-3,)}
+    halves |= {Q.Q2_K: (), Q.Q3_K: (), Q.IQ4_NL: (1e-3,), Q.IQ4_XS: (1e-4,)}
+    for at, scale in enumerate(halves[kind]):
         data[..., 2 * at : 2 * at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
+    for at, scale in {Q.Q2_K: ((80, 1e-3), (82, 15e-4)), Q.Q3_K: ((108, 5e-4),)}.get(kind, ()):
+        data[..., at : at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
     if kind == Q.Q6_K:
         data[..., 208:] = np.frombuffer(np.float16(5e-5).tobytes(), np.uint8)
     return data.reshape(outputs, -1)
@@ -106,24 +109,28 @@ def test_the_logits_are_near_those_of_the_same_weights_in_floats(tmp_path: Path)
             assert torch.equal(logits(packed, width), logits(packed)), (kind.name, width)
 
 
-@pytest.mark.parametrize("kind", SUPER)
-def test_types_of_256_inputs(kind: Q, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", RANDOM)
+def test_types_that_the_package_gguf_cannot_round_to(kind: Q, tmp_path: Path) -> None:
     path = wide_file(tmp_path / "m.gguf", lambda _: kind)
     packed = runner(path)
     assert 0 < off(logits(packed), logits(runner(path, packed=False))) < 0.04
     assert torch.equal(logits(packed, 1), logits(packed))
 
 
-def test_types_are_mixed_as_files_mix_them(tmp_path: Path) -> None:
-    """Q6_K for values, the down projection and a head of its own, as in Q4_K_M."""
+@pytest.mark.parametrize(("most", "rest"), [(Q.Q4_K, Q.Q6_K), (Q.IQ4_XS, Q.Q5_K)])
+def test_types_are_mixed_as_files_mix_them(most: Q, rest: Q, tmp_path: Path) -> None:
+    """Other types for values, the down projection and a head of its own, as in Q4_K_M and in files of IQ4_XS. Each
+    matrix takes the memory of its own type, and any width has the same bits."""
     mixed = wide_file(
         tmp_path / "m.gguf",
-        lambda name: Q.Q6_K if name.endswith(("attn_v", "ffn_down", "output")) else Q.Q4_K,
+        lambda name: rest if name.endswith(("attn_v", "ffn_down", "output")) else most,
         tied=False,
     )
     packed = runner(mixed)
-    assert packed.blocks == ("Q4_K", "Q6_K", "Q8_0")
+    assert packed.blocks == (most.name, rest.name, "Q8_0")
     assert 0 < off(logits(packed), logits(runner(mixed, packed=False))) < 0.04
+    for width in (1, 3, 8):
+        assert torch.equal(logits(packed, width), logits(packed)), width
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"])
@@ -203,15 +210,17 @@ def test_memory_is_the_files(tmp_path: Path) -> None:
     config.hidden_size, config.intermediate_size, config.vocab_size = 512, 1536, 1024
     config.num_hidden_layers, config.num_attention_heads, config.head_dim = 2, 16, 32
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    files = {kind.name: write(tmp_path / f"{kind.name}.gguf", model, kind=kind) for kind in (Q.Q4_0, Q.Q5_1, Q.Q8_0)}
-    for base in (Q.Q4_K, Q.Q5_K):
+    files = {
+        kind.name: write(tmp_path / f"{kind.name}.gguf", model, kind=kind) for kind in (Q.Q4_0, Q.Q5_1, Q.Q8_0, Q.MXFP4)
+    }
+    for base in (Q.Q4_K, Q.Q5_K, Q.IQ4_NL, Q.IQ4_XS):
         files[base.name] = write(tmp_path / f"{base.name}.gguf", model, blocks=as_medium(model, base))
     for kind, path in files.items():
         held = sum(tensor.data.nbytes for tensor in open_gguf(path).tensors.values())
         target = Target(path, dtype="float32", max_length=64)
         need = target.checkpoint.need(0, None).weights
         taken = target.runner.memory()
-        assert 0.99 * held < taken < 1.05 * held, kind
+        assert 0.99 * held < taken < 1.04 * held, kind
         assert 0.97 * taken < need < 1.03 * taken, kind
         assert 7 * held < target.checkpoint.weight_bytes or kind != "Q4_0"
 

@@ -16,9 +16,19 @@ from support import grouped_twin as twin
 from headstart.base import compiling
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
-from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, side_by_side
+from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, JoinedWeights, side_by_side
 from headstart.model.native import build
-from headstart.model.native.grouping import FLOATS, HALVES, STORED, UNITS, channel_product, form_of, grouped_product
+from headstart.model.native.grouping import (
+    FLOATS,
+    HALVES,
+    POWERS,
+    STORED,
+    UNITS,
+    channel_product,
+    form_of,
+    grouped_product,
+)
 from headstart.model.native.weights import NativeWeights
 
 F32 = NDArray[np.float32]
@@ -27,7 +37,12 @@ pytestmark = pytest.mark.skipif(
     not (native.available() and native.kernels().supported(native.GROUPED4)), reason="no grouped products here"
 )
 
-FORMS = ("floats", "halves", "units")
+FORMS = {"floats": FLOATS, "halves": HALVES, "units": UNITS, "powers": POWERS}
+
+TABLED = 0
+"""Of `bits`: codes of four bits that stand for numbers of a table."""
+
+TABLE = np.array([-128, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 127], np.int8)
 
 
 def weights_of(
@@ -37,26 +52,37 @@ def weights_of(
     rng = np.random.default_rng(seed)
     outputs, inputs = shape
     groups, blocks = -(-inputs // group), -(-inputs // UNIT)
-    codes = rng.integers(0, 1 << bits, shape, dtype=np.uint8)
+    codes = rng.integers(0, 1 << (bits or 4), shape, dtype=np.uint8)
 
     def numbers() -> tuple[F32, F32 | None]:
         if form == "units":
             units = rng.standard_normal((outputs, blocks)).astype(np.float16).astype(np.float32)
             spread = np.repeat(units, UNIT // group, axis=1)[:, :groups]
             return (rng.integers(-128, 128, (outputs, groups)) * spread).astype(np.float32), units
+        if form == "powers":
+            return np.ldexp(np.float32(1), rng.integers(-20, 3, (outputs, groups)), dtype=np.float32), None
         drawn = rng.standard_normal((outputs, groups))
         return (drawn.astype(np.float16) if form == "halves" else drawn).astype(np.float32), None
 
     (scales, scale_units), (minimums, minimum_units) = numbers(), numbers()
+    if bits == TABLED:
+        return GroupedWeights(codes, 4, group, scales, np.zeros_like(scales), scale_units, table=TABLE)
     if middle:
         minimums, minimum_units = np.float32(1 << bits - 1) * scales, None
     return GroupedWeights(codes, bits, group, scales, minimums, scale_units, minimum_units)
 
 
-def multiply(weights: GroupedWeights, x: F32, *, threads: int = 1, bias: F32 | None = None) -> F32:
+def without_table(weights: GroupedWeights) -> GroupedWeights:
+    """The same numbers as codes of eight bits."""
+    assert weights.table is not None
+    codes = (weights.table[weights.codes].astype(np.int16) + 128).astype(np.uint8)
+    return replace(weights, codes=codes, bits=8, minimums=128 * weights.scales, table=None)
+
+
+def multiply(weights: GroupedWeights | JoinedWeights, x: F32, *, threads: int = 1, bias: F32 | None = None) -> F32:
     held = NativeWeights(native.GROUPED4)
-    product = grouped_product(held, weights, None if bias is None else torch.from_numpy(bias))
-    y = np.full((len(x), len(weights.codes)), np.nan, np.float32)
+    product = held.product(GroupedLinear(weights, None if bias is None else torch.from_numpy(bias)))
+    y = np.full((len(x), weights.shape[0]), np.nan, np.float32)
     native.kernels().multiply(product, x.ctypes.data, len(x), y.ctypes.data, threads)
     return y
 
@@ -88,7 +114,7 @@ def test_a_product_has_the_bits_of_the_twin(bits: int, group: int, form: str, mi
     for shape in ((97, 16), (33, 48), (40, 592)):
         weights, x = weights_of(shape, bits, group, form, middle=middle), rows(7, shape[1])
         found = form_of(weights)
-        assert found.scales == {"floats": FLOATS, "halves": HALVES, "units": UNITS}[form]
+        assert found.scales == FORMS[form]
         assert found.minimum == ((8 if bits == 4 else 128) if middle else STORED)
         y = multiply(weights, x)
         assert np.array_equal(y, twin.product(weights, x))
@@ -96,7 +122,7 @@ def test_a_product_has_the_bits_of_the_twin(bits: int, group: int, form: str, mi
         assert np.linalg.norm(y - dense) < 0.015 * np.linalg.norm(dense)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [4, 8, TABLED])
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_row_has_the_same_bits_at_every_width(group: int, bits: int) -> None:
     """1 to 40 rows, one and two threads."""
@@ -110,7 +136,7 @@ def test_a_row_has_the_same_bits_at_every_width(group: int, bits: int) -> None:
 
 @pytest.mark.parametrize("middle", [False, True])
 @pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("bits", [4, 5, 6, 8])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8, TABLED])
 def test_many_rows_have_the_bits_of_the_twin(bits: int, group: int, middle: bool) -> None:
     """Rows that tiles take, where there are any: several passes of them, the last of which is not full."""
     weights = weights_of((49, 592), bits, group, "halves", middle=middle)
@@ -130,8 +156,8 @@ def test_minimums_that_take_codes_beyond_a_byte() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(1, 70), st.integers(1, 40), st.sampled_from([4, 5, 6, 8]), st.sampled_from(GROUPS), st.integers(1, 40),
-    st.sampled_from(FORMS), st.booleans(), st.booleans(), st.integers(0, 9),
+    st.integers(1, 70), st.integers(1, 40), st.sampled_from([2, 3, 4, 5, 6, 8, TABLED]), st.sampled_from(GROUPS),
+    st.integers(1, 40), st.sampled_from([*FORMS]), st.booleans(), st.booleans(), st.integers(0, 9),
 )  # fmt: skip
 def test_any_shape_and_form(
     outputs: int, sixteens: int, bits: int, group: int, count: int, form: str, middle: bool, bias: bool, seed: int
@@ -167,8 +193,53 @@ def test_extremes(kind: str, code: int, count: int) -> None:
     assert np.array_equal(multiply(weights, x), want, equal_nan=True)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("group", GROUPS)
+def test_codes_of_a_table_are_its_numbers(group: int, form: str) -> None:
+    """They take four bits, and have the bits of the twin and of the same numbers as codes of eight bits. Read back,
+    they are scale times number."""
+    for shape in ((97, 16), (33, 48), (40, 592)):
+        weights, x = weights_of(shape, TABLED, group, form, middle=False), rows(7, shape[1])
+        assert form_of(weights) == (FORMS[form], 0)
+        wide, four = without_table(weights), replace(weights, table=None)
+        scales = np.repeat(weights.scales, group, axis=1)[:, : shape[1]].astype(np.float64)
+        numbers = (scales * TABLE[weights.codes]).astype(np.float32)
+        np.testing.assert_array_equal(weights.dequantise(), numbers)
+        np.testing.assert_array_equal(wide.dequantise(), numbers)
+        held = NativeWeights(native.GROUPED4)
+        product, plain = grouped_product(held, weights, None), grouped_product(held, four, None)
+        assert native.kernels().grouped_bytes(product) == native.kernels().grouped_bytes(plain)
+        found, wanted = np.full(shape, np.nan, np.float32), np.arange(shape[0])
+        native.kernels().unpack_grouped(product, wanted.ctypes.data, shape[0], found.ctypes.data)
+        np.testing.assert_array_equal(found, numbers)
+        y = multiply(weights, x)
+        np.testing.assert_array_equal(y, twin.product(weights, x))
+        np.testing.assert_array_equal(y, multiply(wide, x))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("number", [-128, 127, 0])
+@pytest.mark.parametrize("count", [1, 5, 30])
+def test_a_tables_largest_numbers_against_the_largest_rows(count: int, number: int, sign: int) -> None:
+    plain = weights_of((33, 288), TABLED, 128, "halves", middle=False)
+    weights = replace(plain, table=np.full(16, number, np.int8))
+    x = np.full((count, 288), np.float32(sign * 127))
+    np.testing.assert_array_equal(multiply(weights, x), twin.product(weights, x))
+
+
+def test_zeros_are_powers_too() -> None:
+    weights = weights_of((33, 64), TABLED, 32, "powers", middle=False)
+    weights.scales[3, 1] = 0
+    assert form_of(weights).scales == POWERS
+    x = rows(2, 64)
+    np.testing.assert_array_equal(multiply(weights, x), twin.product(weights, x))
+    weights.scales[3, 1] = np.float32(2.0**-127)  # subnormal: no exponent says which
+    assert form_of(weights).scales == FLOATS
+    np.testing.assert_array_equal(multiply(weights, x), twin.product(weights, x))
+
+
 @pytest.mark.parametrize("count", [16, 40])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [4, 8, TABLED])
 def test_a_row_that_is_not_finite_stays_so_and_harms_no_other(bits: int, count: int) -> None:
     x = rows(count, 320)
     x[1, 300], x[2, 9], x[9, 0] = np.nan, np.inf, -np.inf
@@ -180,13 +251,62 @@ def test_a_row_that_is_not_finite_stays_so_and_harms_no_other(bits: int, count: 
     assert np.array_equal(y, twin.product(weights, x), equal_nan=True)
 
 
-def test_matrices_side_by_side_are_the_same_numbers() -> None:
-    parts = [weights_of((n, 288), b, g, f, middle=m) for n, b, g, f, m in (
-        (5, 4, 128, "halves", True), (7, 8, 16, "floats", False), (3, 6, 32, "units", True),
-    )]  # fmt: skip
+def several() -> list[GroupedWeights]:
+    """Matrices of the same inputs in codes of every kind, some of which lie beside one of their own."""
+    return [
+        weights_of((outputs, 320), bits, group, form, middle=middle, seed=seed)
+        for seed, (outputs, bits, group, form, middle) in enumerate((
+            (33, 4, 32, "units", False), (40, 4, 32, "units", False), (5, TABLED, 32, "units", False),
+            (64, TABLED, 32, "units", False), (7, 8, 16, "floats", False), (48, 6, 16, "units", True),
+            (20, 5, 128, "halves", False), (11, 3, 16, "units", True), (11, 2, 16, "units", False),
+        ))
+    ]  # fmt: skip
+
+
+def test_matrices_side_by_side_stay_what_they_are() -> None:
+    parts = several()
     joined = side_by_side(parts)
-    assert (joined.bits, joined.group) == (8, 16)
-    assert np.array_equal(joined.dequantise(), np.concatenate([part.dequantise() for part in parts]))
+    assert isinstance(joined, JoinedWeights)
+    assert [part.shape[0] for part in joined.parts] == [73, 69, 7, 48, 20, 11, 11]
+    assert (joined.shape, joined.bits) == ((239, 320), 2)
+    everything = np.concatenate([part.dequantise() for part in parts])
+    np.testing.assert_array_equal(joined.dequantise(), everything)
+    for wanted in (np.arange(239)[::-1], np.array([72, 73, 3, 216, 141, 142]), slice(70, 150)):
+        np.testing.assert_array_equal(joined.read(wanted).dequantise(), everything[wanted])
+    alike = side_by_side(parts[:2])
+    assert isinstance(alike, GroupedWeights)
+    np.testing.assert_array_equal(alike.dequantise(), everything[:73])
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_side_by_side_have_the_bits_of_each(biased: bool) -> None:
+    """For any number of rows and threads."""
+    parts, x = several(), rows(40, 320)
+    bias = rows(1, 239)[0] if biased else None
+    alone = np.concatenate([twin.product(part, x) for part in parts], axis=1)
+    if bias is not None:
+        alone += bias
+    joined = side_by_side(parts)
+    assert isinstance(joined, JoinedWeights)
+    for count in (*range(1, 14), 24, 25, 40):
+        found = multiply(joined, x[:count], threads=1 + count % 2, bias=bias)
+        np.testing.assert_array_equal(found, alone[:count], err_msg=str(count))
+
+
+def test_a_table_stays_where_it_is_the_same() -> None:
+    first, second = (weights_of((n, 288), TABLED, 32, "halves", middle=False, seed=n) for n in (5, 7))
+    other = replace(second, table=np.roll(TABLE, 1))
+    assert isinstance(side_by_side([first, second]), GroupedWeights)
+    assert isinstance(side_by_side([first, other]), JoinedWeights)
+
+
+def test_a_table_that_does_not_fit_is_refused() -> None:
+    weights = weights_of((4, 64), TABLED, 32, "floats", middle=False)
+    for change in (
+        {"table": TABLE[:15]}, {"table": TABLE.astype(np.int16)}, {"bits": 8}, {"minimums": weights.scales},
+    ):  # fmt: skip
+        with pytest.raises(UnsupportedModel, match="do not fit"):
+            replace(weights, **change)  # type: ignore[arg-type]
 
 
 def test_scales_that_do_not_fit_are_refused() -> None:
@@ -197,15 +317,17 @@ def test_scales_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize(("bits", "kind"), [(5, native.GROUPED5), (6, native.GROUPED6)])
-def test_codes_of_five_and_six_bits_take_no_more(bits: int, kind: int, group: int) -> None:
+@pytest.mark.parametrize(
+    ("bits", "kind"), [(2, native.GROUPED2), (3, native.GROUPED3), (5, native.GROUPED5), (6, native.GROUPED6)]
+)
+def test_codes_take_no_more_than_their_bits(bits: int, kind: int, group: int) -> None:
     """They are read back, their products have the bits of the twin and of the same codes in eight bits, and memory is
-    that of so many bits; five bits lie by 32 inputs."""
+    that of so many bits; three and five bits lie by 32 inputs."""
     weights, x = weights_of((48, 592), bits, group, "halves", middle=True), rows(7, 592)
     held = NativeWeights(native.GROUPED4)
     product, wide = (grouped_product(held, each, None) for each in (weights, replace(weights, bits=8)))
-    small = bits == 5 and group == 16
-    assert product.kind == (native.GROUPED6 if small else kind)
+    small = bits in (3, 5) and group == 16
+    assert product.kind == ({3: native.GROUPED4, 5: native.GROUPED6}[bits] if small else kind)
     spared = (8 - bits - small) * 64 * (-(-592 // group) * group) // 8  # of the 64 outputs that 48 are rounded up to
     assert native.kernels().grouped_bytes(wide) - native.kernels().grouped_bytes(product) == spared
     found, wanted = np.full((48, 592), np.nan, np.float32), np.arange(48)
@@ -233,9 +355,9 @@ def test_other_instruction_sets_give_the_same_bits(
     assert other.supported(native.GROUPED4)
     assert not other.supported(native.INT8)
     monkeypatch.setattr(native, "kernels", lambda: other)
-    for bits in (4, 5, 6, 8):
+    for bits in (2, 3, 4, 5, 6, 8, TABLED):
         for group in GROUPS:
-            for form, middle in (("halves", True), ("units", False), ("floats", False)):
+            for form, middle in (("halves", True), ("units", False), ("floats", False), ("powers", True)):
                 weights, x = weights_of((49, 400), bits, group, form, middle=middle), rows(9, 400)
                 assert np.array_equal(multiply(weights, x), twin.product(weights, x)), (bits, group, form)
 
@@ -253,8 +375,10 @@ def test_codes_in_another_order_are_rows_in_that_order(bits: int) -> None:
     np.testing.assert_array_equal(ordered.dequantise()[:, order], weights.dequantise())
     with pytest.raises(UnsupportedModel, match="do not fit"):
         replace(weights, order=np.zeros(96, np.int32))
-    with pytest.raises(UnsupportedModel, match="different orders"):
-        side_by_side([weights, ordered])
+    joined = side_by_side([weights, ordered])
+    assert isinstance(joined, JoinedWeights)
+    both = np.concatenate([multiply(weights, x), multiply(ordered, x)], axis=1)
+    np.testing.assert_array_equal(multiply(joined, x), both)
 
 
 @pytest.mark.skipif(not (native.available() and native.kernels().supported(native.INT8)), reason="no VNNI here")

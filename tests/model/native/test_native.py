@@ -174,7 +174,7 @@ def test_a_path_outside_its_slot_is_not_gathered(
 
 def test_a_forward_for_which_there_is_no_memory(runner: ModelRunner) -> None:
     """The library says so instead of ending the process."""
-    product = structs.Product(None, None, None, None, 16, 16, native.FLOAT32)
+    product = structs.Product(None, None, None, None, 16, 16, native.FLOAT32, results=16)
     with pytest.raises(NotEnoughMemory):
         native.kernels().multiply(product, None, 2**50, None, 1)
 

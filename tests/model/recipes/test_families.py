@@ -503,11 +503,11 @@ def test_a_config_of_no_model_is_one_typed_error_or_read(name: str, field: str, 
 # -- weights that are not as the config says --------------------------------------------------------------------------
 
 LIES: dict[str, Callable[[Layer], Layer]] = {
-    "more keys": lambda layer: replace(layer, attention=replace(layer.attention, kv_heads=4)),
-    "no values": lambda layer: replace(layer, attention=replace(layer.attention, value_is_key=True)),
+    "more keys": lambda layer: layer.attending(kv_heads=4),
+    "no values": lambda layer: layer.attending(value_is_key=True),
     "another width": lambda layer: replace(layer, mlp=replace(layer.mlp, width=96)),
     "no gate": lambda layer: replace(layer, mlp=replace(layer.mlp, gated=False)),
-    "half of a head turns": lambda layer: replace(layer, attention=replace(layer.attention, rope=Rope(8))),
+    "half of a head turns": lambda layer: layer.attending(rope=Rope(8)),
 }
 
 

@@ -193,7 +193,7 @@ def test_what_such_a_model_gives_by_a_wrong_recipe_is_refused(
     wrong: str, decoder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = recipe_of(_magnifying().config)
-    layers = tuple(replace(layer, attention=WRONG[wrong](layer.attention)) for layer in right.layers)
+    layers = tuple(replace(layer, mixer=WRONG[wrong](layer.attention)) for layer in right.layers)
     monkeypatch.setattr(parts, "recipe_of", lambda _: replace(right, layers=layers))
     with pytest.raises(UnsupportedModel, match="magnifies what bfloat16 rounds"):
         ModelRunner(adopt(magnifying()), max_length=64, decoder=decoder)

@@ -41,6 +41,12 @@ class BenchSettings:
         (), "Also measure these fixed draft lengths, on two batches of each category: '1,2,3,5,8'.",
         "--k-sweep", metavar="K,K,...", kind=str, parse=parse_lengths, low=1,
     )  # fmt: skip
+    synthetic_acceptance: float | None = _option(
+        None,
+        "Keep each guess with this probability, whatever it is, to see what rounds cost with a drafter that guesses so "
+        "well. The text is then not the model's.",
+        metavar="PROBABILITY", low=0, high=1,
+    )  # fmt: skip
     keep_texts: bool = option(False, "Write prompts and texts into the result too.", panel="Output")
 
     def __post_init__(self) -> None:

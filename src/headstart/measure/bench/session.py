@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from headstart.measure.bench.machine import Meter, least, measure_costs, memory_
 from headstart.measure.bench.options import BenchSettings
 from headstart.measure.bench.result import FAST, PLAIN, BenchResult, PromptRecord, RunRecord, SourceRecord, Trial, added
 from headstart.measure.bench.sweep import arm_of
+from headstart.measure.bench.synthetic import SyntheticJudge
 from headstart.measure.conversations import every_turn
 from headstart.measure.provenance import Provenance
 from headstart.types import PARTS, Output, Sampling, Step
@@ -39,16 +40,20 @@ class Arm:
     name: str
     engine: Engine
     k: int | None = None
+    acceptance: float | None = None
+    """With which each guess is kept, see `SyntheticJudge`; None for the rule."""
 
     @contextmanager
-    def paced(self) -> Iterator[None]:
-        """Meanwhile the engine drafts K."""
-        if self.k is None:
-            yield
-            return
+    def set_up(self) -> Iterator[None]:
+        """Meanwhile the engine drafts K, and keeps guesses so."""
         from headstart.pacing import FixedPacing
 
-        with self.engine.paced(FixedPacing(self.k)):
+        with ExitStack() as stack:
+            if self.k is not None:
+                stack.enter_context(self.engine.paced(FixedPacing(self.k)))
+            if self.acceptance is not None:
+                acceptance = self.acceptance
+                stack.enter_context(self.engine.judged(lambda judge: SyntheticJudge(judge, acceptance)))
             yield
 
 
@@ -102,7 +107,7 @@ def run_trial(
     Raises as `headstart.engine.in_turn.timed`.
     """
     watches = defaultdict[int, _Watch](_Watch)
-    with arm.paced():
+    with arm.set_up():
         before = meter.read()
         prompts = [workload.prompts[index] for index in unit]
         outputs, seconds = timed(arm.engine, prompts, sampling, lambda at, step: watches[step.request].see(at, step))
@@ -204,7 +209,8 @@ class Session:
         prompts = tuple(self._prompt(item) for item in chosen)
         units = tuple(_units(prompts, self.settings.batch_size))
         sampling = self.settings.sampling
-        compared = sampling.greedy or (self.engine.rule == "coupled" and sampling.seed is not None)
+        same = sampling.greedy or (self.engine.rule == "coupled" and sampling.seed is not None)
+        compared = same and self.settings.synthetic_acceptance is None
         self._workload = Workload([item.prompt for item in chosen], units, self.settings, compared)
         self._result = BenchResult(
             provenance=Provenance.now().record(),
@@ -232,7 +238,8 @@ class Session:
 
     def run(self) -> BenchResult:
         """Measure. An interrupt passes through; `result` then holds the trials that were finished."""
-        plain, fast = Arm(PLAIN, self.engine.plain()), Arm(FAST, self.engine)
+        acceptance = self.settings.synthetic_acceptance
+        plain, fast = Arm(PLAIN, self.engine.plain()), Arm(FAST, self.engine, acceptance=acceptance)
         costs = measure_costs(self.engine)
         self._result = replace(self._result, costs=costs)
         warm_up((plain, fast), self._workload, self.settings.warm_up, lambda: self.on_trial("warming up"))
@@ -252,7 +259,8 @@ class Session:
         return [number for group in groups for number in group[:SWEEP_UNITS]]
 
     def _sweep(self, plain: Arm) -> None:
-        arms = [plain, *(Arm(arm_of(k), self.engine, k) for k in self.settings.ks)]
+        acceptance = self.settings.synthetic_acceptance
+        arms = [plain, *(Arm(arm_of(k), self.engine, k, acceptance) for k in self.settings.ks)]
         swept = self._swept
         workload = replace(self._workload, units=[self._workload.units[number] for number in swept])
         for each in in_turn(arms, workload, self.meter, label="sweep"):

@@ -74,6 +74,12 @@ def _pays(overall: Figures, place: Here | None) -> list[str]:
 
 
 def _texts(result: BenchResult, overall: Figures) -> list[str]:
+    acceptance = result.settings.get("synthetic_acceptance")
+    if acceptance is not None:
+        return [
+            f"Each guess was kept with a probability of {acceptance:.0%}, whatever it was: the text is not the "
+            "model's, and the speed is that of a drafter which guesses so well."
+        ]
     if overall.differing is None:
         return ["Sampled texts were not compared: they have the same distribution, not the same words."]
     if not overall.differing:

@@ -11,10 +11,11 @@ from typing import Literal
 from headstart.base.errors import HeadstartError, InvalidOption
 from headstart.drafters.building import PREFIX
 from headstart.loading.checkpoint import Checkpoint, check_sizes
-from headstart.loading.choice import BUNDLED_HEADS, KNOWN, SELF_INT4, head_kind, weights_of_kind
+from headstart.loading.choice import BUNDLED_HEADS, KNOWN, SELF_INT4, head_kind, holds_mtp, weights_of_kind
 from headstart.loading.known_heads import head_for
 from headstart.loading.load import Target
 from headstart.model import loading
+from headstart.model.heads.mtp_checkpoint import MTP
 from headstart.model.tokens.tokenizers import differences
 from headstart.model.tokens.translation import Translation
 
@@ -64,6 +65,8 @@ def candidates(
         wanted += [Candidate((name,), "bundled") for name in (loading.BUNDLED, *BUNDLED_HEADS)]
     elif head_for(target) is not None:
         wanted.append(Candidate((KNOWN,), "bundled"))
+    elif holds_mtp(target):
+        wanted.append(Candidate((MTP,), "bundled"))
     wanted += [Candidate((name,), "always") for name in ALWAYS]
     wanted += [Candidate(tuple(usual), "usual")] if usual else []
     wanted += [Candidate((SELF_INT4,), "always")] if own_copy else []

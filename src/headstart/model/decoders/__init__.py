@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.packed import Forward, Packed
+from headstart.model.states import StateShape
 
 
 class Decoder(Protocol):
@@ -33,6 +34,8 @@ class Decoder(Protocol):
     """Whether `run` can end after some of the layers."""
     shapes: Mapping[int, LayerShape]
     """What each layer that has keys and values of its own stores."""
+    states: Mapping[int, StateShape]
+    """What each recurrent layer keeps of a text."""
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:

@@ -28,7 +28,9 @@ from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
-from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope, windows_of
+from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
+from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, windows_of
+from headstart.model.states import StateShape
 
 
 class FusedDecoder:
@@ -45,6 +47,7 @@ class FusedDecoder:
         self.quantize = None if bits is None else f"int{bits}"
         self._dtype, self._recipe, self._length = model.dtype, recipe, length
         self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
+        self.states: Mapping[int, StateShape] = parts.states(recipe)
         self._weights = weights = NativeWeights(kind)
         self._windows = windows_of(recipe.layers)
         owners, angles = part(model, recipe.stack), partial(parts.angles, model, recipe, length=length)
@@ -77,7 +80,7 @@ class FusedDecoder:
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
         recipe = parts.find_recipe_for(model)
-        if recipe is None:
+        if recipe is None or any(mixer.taps > structs.MOST_TAPS for mixer in recipe.recurrent.values()):
             return None
         coded = fewest_bits(model) is not None  # its matrices are rounded already
         kind = kind_of(model.dtype, model.device, recipe.widths, None if coded else quantize)
@@ -86,7 +89,7 @@ class FusedDecoder:
         return None if kind is None else cls(model, recipe, length, kind)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
-        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype)
+        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, states=self.states)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         model = self._model
@@ -107,16 +110,18 @@ class FusedDecoder:
             vocabulary=self._vocabulary,
             positions=self._length,
             outputs=model.head.outputs,
+            states=self.states,
+            layers=layers,
         )
         if not taps:
-            native.kernels().forward(model, batch.struct)
+            batch.run(model)
             return Forward(batch.logits)
         states = torch.empty(len(taps), batch.rows, model.width)  # one tensor for all: a step has little time for more
         pointers = (ctypes.c_void_p * (model.layer_count + 1))()
         for number, layer in enumerate(taps):
             pointers[layer] = states.data_ptr() + 4 * number * batch.rows * model.width
         batch.struct.taps = ctypes.addressof(pointers)
-        native.kernels().forward(model, batch.struct)
+        batch.run(model)
         return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
@@ -200,49 +205,30 @@ class FusedLayers:
         return self._angles[rope]
 
     def _layer(self, owner: Any, layer: Layer, index: int) -> structs.Layer:
-        weights, attention, mlp = self._weights, layer.attention, layer.mlp
+        weights, mlp = self._weights, layer.mlp
 
         def norm(of: Norm | None) -> structs.Norm:
             return norm_struct(owner, of, weights)
-
-        def head_norm(of: Norm | None) -> structs.Norm:
-            return norm_struct(owner, of, weights, None if of is None else parts.head_gain(owner, of, attention))
 
         made = structs.Layer(
             attention_in=norm(layer.attention_in),
             attention_out=norm(layer.attention_out),
             mlp_in=norm(layer.mlp_in),
             mlp_out=norm(layer.mlp_out),
-            q_norm=head_norm(attention.q_norm),
-            k_norm=head_norm(attention.k_norm),
-            v_norm=norm(attention.v_norm),
-            qkv=weights.product(parts.queries_keys_values(owner, attention)),
-            out=weights.product(parts.plain(part(owner, attention.out))),
+            out=weights.product(parts.plain(part(owner, layer.mixer.out))),
             gate_up=weights.product(parts.gate_up(owner, mlp)),
             down=weights.product(parts.plain(part(owner, mlp.down))),
-            heads=attention.heads,
-            kv_heads=attention.kv_heads,
-            dim=attention.dim,
-            rotary=attention.rope.rotary if attention.rope else 0,
-            keys_of=index if attention.keys_of is None else attention.keys_of,
-            window=self._windows.index(attention.window),
-            scaling=attention.scaling,
-            softcap=attention.softcap or 0.0,
             residual_factor=layer.residual_factor,
             layer_factor=1.0 if layer.factor is None else float(part(owner, layer.factor)),
             activation=structs.ACTIVATIONS.index(mlp.activation),
             gated=mlp.gated,
-            norm_over_all=attention.norm_over == "all",
-            gain_by_head=attention.norm_over == "each",
-            norm_after_rotation=attention.norm_after_rope,
-            value_is_key=attention.value_is_key,
             parallel=layer.parallel,
         )
-        made.cosine, made.sine = self._angles_of(attention.rope)
-        if (factors := parts.query_factors(attention, self._length)) is not None:
-            made.query_factors = weights.pointer(factors)
-        if attention.sinks is not None:
-            made.sinks = weights.pointer(part(owner, attention.sinks).float())
+        if isinstance(layer.mixer, Attention):
+            self._attend(made, owner, layer.mixer, index)
+        else:
+            made.mixer = mixer_struct(owner, layer.mixer, weights)
+            made.qkv = weights.product(parts.mixer_inputs(owner, layer.mixer))
         if mlp.numbers is not None:
             made.activation_numbers = weights.pointer(parts.xielu_numbers(part(owner, mlp.numbers)))
         if layer.input is not None:
@@ -250,3 +236,58 @@ class FusedLayers:
             made.input_out = weights.product(part(owner, layer.input.out))
             made.input_norm = norm(layer.input.norm)
         return made
+
+    def _attend(self, made: structs.Layer, owner: Any, attention: Attention, index: int) -> None:
+        """Fill in what a layer that attends has."""
+        weights = self._weights
+
+        def head_norm(of: Norm | None) -> structs.Norm:
+            return norm_struct(owner, of, weights, None if of is None else parts.head_gain(owner, of, attention))
+
+        made.qkv = weights.product(parts.queries_keys_values(owner, attention))
+        made.q_norm, made.k_norm = head_norm(attention.q_norm), head_norm(attention.k_norm)
+        made.v_norm = norm_struct(owner, attention.v_norm, weights)
+        made.heads, made.kv_heads, made.dim = attention.heads, attention.kv_heads, attention.dim
+        made.rotary = attention.rope.rotary if attention.rope else 0
+        made.keys_of = index if attention.keys_of is None else attention.keys_of
+        made.window = self._windows.index(attention.window)
+        made.scaling, made.softcap = attention.scaling, attention.softcap or 0.0
+        made.norm_over_all = attention.norm_over == "all"
+        made.gain_by_head = attention.norm_over == "each"
+        made.norm_after_rotation = attention.norm_after_rope
+        made.value_is_key = attention.value_is_key
+        made.attention_gated = attention.gated
+        made.cosine, made.sine = self._angles_of(attention.rope)
+        if (factors := parts.query_factors(attention, self._length)) is not None:
+            made.query_factors = weights.pointer(factors)
+        if attention.sinks is not None:
+            made.sinks = weights.pointer(part(owner, attention.sinks).float())
+
+
+def mixer_struct(owner: Any, mixer: Recurrent, weights: NativeWeights) -> structs.Mixer:
+    """A recurrent layer as the kernels read it, but for its products."""
+    taps, bias = parts.convolution(owner, mixer)
+    made = structs.Mixer(
+        taps=weights.pointer(taps),
+        conv_bias=None if bias is None else weights.pointer(bias),
+        channels=mixer.channels,
+        gates=mixer.gates,
+        heads=1,
+        groups=1,
+        value_dim=mixer.channels,
+        kind=structs.SHORT_CONV,
+    )
+    if isinstance(mixer, ShortConv):
+        return made
+    if isinstance(mixer, DeltaRule):
+        made.kind, made.groups = structs.DELTA_RULE, mixer.key_heads
+        made.key_dim, made.value_dim = mixer.key_dim, mixer.value_dim
+    else:
+        made.kind, made.groups = structs.MAMBA2, mixer.groups
+        made.key_dim, made.value_dim = mixer.state, mixer.dim
+        made.skip = weights.pointer(parts.of_heads(owner, mixer.skip, mixer.heads))
+    made.heads = mixer.heads
+    made.decay = weights.pointer(-parts.of_heads(owner, mixer.decay, mixer.heads).exp())
+    made.step_bias = weights.pointer(parts.of_heads(owner, mixer.bias, mixer.heads))
+    made.norm = structs.Norm(weights.gain(parts.recurrent_gain(owner, mixer)), None, mixer.norm.eps, structs.RMS)
+    return made

@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headstart.model.grouped import ChannelWeights, GroupedWeights, StoredWeights, side_by_side
+from headstart.model.grouped import ChannelWeights, GroupedWeights, JoinedWeights, StoredWeights, side_by_side
+
+Weights = GroupedWeights | ChannelWeights | JoinedWeights | StoredWeights
 
 _AT_ONCE = 1 << 21
 """Weights that are made into floats at a time."""
@@ -21,7 +23,7 @@ class GroupedLinear(nn.Module):
     The row kernels' grouped products compute the same but for rounding each row to 8-bit integers.
     """
 
-    def __init__(self, weights: GroupedWeights | ChannelWeights | StoredWeights, bias: Tensor | None = None) -> None:
+    def __init__(self, weights: Weights, bias: Tensor | None = None) -> None:
         super().__init__()
         self.held, self.bias = weights, bias
         self.out_features, self.in_features = weights.shape
@@ -33,7 +35,7 @@ class GroupedLinear(nn.Module):
         return held.by_output if isinstance(held, StoredWeights) else isinstance(held, ChannelWeights)
 
     @property
-    def weights(self) -> GroupedWeights | ChannelWeights:
+    def weights(self) -> GroupedWeights | ChannelWeights | JoinedWeights:
         """All of them; read from their file now, if they lie in one."""
         return self.held.read()
 

@@ -22,10 +22,12 @@ from headstart.model.decoders import parts
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits
 from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, linear_of
+from headstart.model.decoders.mixers import IndexedWalk, TensorMixer, tensor_mixer
 from headstart.model.decoders.operations import activated, normed, rotate, signed
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
-from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope, TokenInputs
+from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, TokenInputs
+from headstart.model.states import StateShape
 
 
 class LeanDecoder:
@@ -40,6 +42,7 @@ class LeanDecoder:
         linear = float_layer(model.dtype, model.device)
         self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
         self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
+        self.states: Mapping[int, StateShape] = parts.states(recipe)
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         self._factor = parts.embedding_factor(recipe, model.dtype)
@@ -51,7 +54,7 @@ class LeanDecoder:
         self._head = linear(parts.plain(part(model, recipe.head)))
         self._logit_factor, self._logit_softcap = recipe.logit_factor, recipe.logit_softcap
         self._turns: dict[Rope, tuple[Tensor, Tensor]] = {}
-        for rope in {layer.attention.rope for layer in recipe.layers if layer.attention.rope is not None}:
+        for rope in {attention.rope for attention in recipe.attentions if attention.rope is not None}:
             tables = parts.angles(model, recipe, rope, length, model.device)
             self._turns[rope] = signed(*tables, model.dtype, model.device)
 
@@ -63,7 +66,8 @@ class LeanDecoder:
         return cls(model, recipe, length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
-        return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
+        sizes = {"slots": slots, "capacity": capacity}
+        return KVCache(self.shapes, **sizes, dtype=self._dtype, device=self._device, states=self.states)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         positions = packed.positions[0]
@@ -75,11 +79,16 @@ class LeanDecoder:
         x = self._embedding_norm(x)
         turns = {rope: (cos[positions], sin[positions]) for rope, (cos, sin) in self._turns.items()}
         inputs = None if self._inputs is None else self._inputs(packed.ids[0], x)
+        states = packed.cache.states
+        walks = [] if states is None else states.walks(packed, layers)
+        indexed = [IndexedWalk(walk, self._device) for walk in walks]
         hidden: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers[:layers]):
             if index in taps:
                 hidden[index] = x
-            x = layer.run(x, turns, packed, own=None if inputs is None else inputs[:, index])
+            x = layer.run(x, turns, packed, own=None if inputs is None else inputs[:, index], walks=indexed)
+        if states is not None:
+            states.written(walks, layers)
         last = len(self._layers) if layers is None else layers
         if last in taps:
             hidden[last] = self._norm(x)
@@ -177,20 +186,18 @@ class TensorLayer:
     def __init__(
         self, owner: Any, layer: Layer, index: int, linear: type[PackedLinear] | type[PlainLinear], dtype: torch.dtype
     ) -> None:
-        attention, mlp = layer.attention, layer.mlp
+        mixer, mlp = layer.mixer, layer.mlp
         self._layer, self._index = layer, index
-        sinks = None if attention.sinks is None else part(owner, attention.sinks).detach()
-        self._scores = Scores(attention.scaling, attention.window, attention.softcap, sinks)
-        self._qkv = linear(parts.queries_keys_values(owner, attention))
-        self._out = linear(parts.plain(part(owner, attention.out)))
+        self._mixer: TensorAttention | TensorMixer
+        if isinstance(mixer, Attention):
+            self._mixer = TensorAttention(owner, mixer, index, linear, dtype)
+        else:
+            self._mixer = tensor_mixer(owner, mixer, linear)
+        self._out = linear(parts.plain(part(owner, mixer.out)))
         self._gate_up = linear(parts.gate_up(owner, mlp))
         self._down = linear(parts.plain(part(owner, mlp.down)))
         names = ("attention_in", "attention_out", "mlp_in", "mlp_out")
         self._norms = {name: TensorNorm(owner, getattr(layer, name), dtype) for name in names}
-        for name in ("q_norm", "k_norm", "v_norm"):
-            norm = getattr(attention, name)
-            gain = None if norm is None else parts.head_gain(owner, norm, attention)
-            self._norms[name] = TensorNorm(owner, norm, dtype, gain)
         self._numbers = None if mlp.numbers is None else parts.xielu_numbers(part(owner, mlp.numbers)).tolist()
         if layer.input is not None:
             self._norms["input"] = TensorNorm(owner, layer.input.norm, dtype)
@@ -207,14 +214,20 @@ class TensorLayer:
         *,
         own: Tensor | None = None,
         z: Tensor | None = None,
+        walks: Sequence[IndexedWalk] = (),
     ) -> Tensor:
         """x [M, d]: the stream; turns: by rotation, cos and sin of each row [M, 1, rotary]; returns [M, d].
 
         own: the layer's own input of each row [M, width], if it has one. z: what attention takes instead of the normed
-        stream.
+        stream. walks: of a recurrent layer's states.
         """
         layer, norms = self._layer, self._norms
-        attended = self._attend(norms["attention_in"](x) if z is None else z, turns, packed)
+        z = norms["attention_in"](x) if z is None else z
+        if isinstance(self._mixer, TensorAttention):
+            attended = self._mixer(z, turns, packed)
+        else:
+            assert packed.cache.states is not None, "a recurrent layer runs on a cache with states"
+            attended = self._mixer(z, packed.cache.states, self._index, walks)
         early = norms["mlp_in"](x) if layer.parallel else None
         x = self._add(self._out, attended, x, norms["attention_out"])
         y = self._gate_up(norms["mlp_in"](x) if early is None else early)
@@ -236,11 +249,48 @@ class TensorLayer:
         added = norm(linear(y))
         return x + added if self._layer.residual_factor == 1.0 else x + added * self._layer.residual_factor
 
-    def _attend(self, z: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed) -> Tensor:
-        attention, rows = self._layer.attention, len(z)
+    def weights(self) -> Iterable[Tensor]:
+        yield from self._mixer.weights()
+        for linear in (self._out, self._gate_up, self._down):
+            yield from linear.weights()
+        for norm in self._norms.values():
+            yield from norm.weights()
+        if self._layer.input is not None:
+            yield from (*self._input_gate.weights(), *self._input_out.weights())
+        if self._factor is not None:
+            yield self._factor
+
+
+class TensorAttention:
+    """Attention of a recipe: from normed rows to what goes into its output layer."""
+
+    def __init__(
+        self,
+        owner: Any,
+        attention: Attention,
+        index: int,
+        linear: type[PackedLinear] | type[PlainLinear],
+        dtype: torch.dtype,
+    ) -> None:
+        self._attention, self._index = attention, index
+        sinks = None if attention.sinks is None else part(owner, attention.sinks).detach()
+        self._scores = Scores(attention.scaling, attention.window, attention.softcap, sinks)
+        self._qkv = linear(parts.queries_keys_values(owner, attention))
+        self._norms: dict[str, TensorNorm] = {}
+        for name in ("q_norm", "k_norm", "v_norm"):
+            norm = getattr(attention, name)
+            gain = None if norm is None else parts.head_gain(owner, norm, attention)
+            self._norms[name] = TensorNorm(owner, norm, dtype, gain)
+
+    def __call__(self, z: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed) -> Tensor:
+        """z [M, d]; returns [M, heads * dim]."""
+        attention, rows = self._attention, len(z)
         heads, kv_heads, dim = attention.heads, attention.kv_heads, attention.dim
         stores = attention.keys_of is None
-        q, k, v = torch.tensor_split(self._qkv(z), ((heads * dim, (heads + kv_heads) * dim)), -1)
+        y, gate = self._qkv(z), None
+        if attention.gated:
+            y, gate = y[:, : -heads * dim], y[:, -heads * dim :]
+        q, k, v = torch.tensor_split(y, ((heads * dim, (heads + kv_heads) * dim)), -1)
         if attention.value_is_key:
             v = k
         if attention.norm_over == "all":
@@ -259,7 +309,8 @@ class TensorLayer:
             q = q * factors.to(q.dtype)[:, None, None]
         q, k, v = (part.transpose(0, 1)[None] for part in (q, k, self._norms["v_norm"](v)))
         layer = self._index if attention.keys_of is None else attention.keys_of
-        return attend_packed(packed, layer, q, (k, v) if stores else None, self._scores).reshape(rows, -1)
+        found = attend_packed(packed, layer, q, (k, v) if stores else None, self._scores).reshape(rows, -1)
+        return found if gate is None else found * torch.sigmoid(gate)
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x [M, heads, dim], of which the first numbers turn."""
@@ -269,13 +320,8 @@ class TensorLayer:
         return torch.cat((rotate(x[..., :rotary], cos, sin), x[..., rotary:]), -1)
 
     def weights(self) -> Iterable[Tensor]:
-        for linear in (self._qkv, self._out, self._gate_up, self._down):
-            yield from linear.weights()
+        yield from self._qkv.weights()
         for norm in self._norms.values():
             yield from norm.weights()
-        if self._layer.input is not None:
-            yield from (*self._input_gate.weights(), *self._input_out.weights())
-        if self._factor is not None:
-            yield self._factor
         if self._scores.sinks is not None:
             yield self._scores.sinks

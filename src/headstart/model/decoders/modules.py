@@ -12,10 +12,11 @@ from typing import Any, Self
 from torch import Tensor
 
 from headstart.base.errors import InvalidBatch
-from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.cache import NO_STATES, KVCache, LayerShape, Slots
 from headstart.model.decoders import linears
 from headstart.model.decoders.attention import attending
 from headstart.model.packed import Forward, Packed
+from headstart.model.states import StateShape
 
 
 class ModulesDecoder:
@@ -29,6 +30,7 @@ class ModulesDecoder:
         self.quantize = quantize
         self._model = model
         self.shapes = shapes
+        self.states: Mapping[int, StateShape] = NO_STATES
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self:  # noqa: ARG003

@@ -17,7 +17,9 @@ from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
 from headstart.model.reading import first_line
 from headstart.model.recipes import recipe_of
+from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
 from headstart.model.recipes.recipe import Attention, Mlp, Norm, Recipe, Rope
+from headstart.model.states import StateShape
 
 _COMPARE = "compare config.json with the original's"
 
@@ -39,16 +41,18 @@ def recipe_for(model: Any) -> Recipe:
     """
     recipe = recipe_of(model.config)
     try:
-        for rope in {layer.attention.rope for layer in recipe.layers}:
+        for rope in {attention.rope for attention in recipe.attentions}:
             if rope is not None:
                 angles(model, recipe, rope, 1, model.device)
         for owner, layer in zip(part(model, recipe.stack), recipe.layers, strict=True):
-            attention, mlp = layer.attention, layer.mlp
-            _check_outputs(sum(_outputs(part(owner, name)) for name in attention.qkv), *_queries_keys_values(attention))
+            mixer, mlp = layer.mixer, layer.mlp
+            is_attention = isinstance(mixer, Attention)
+            wanted, names = _queries_keys_values(mixer) if is_attention else (mixer.outputs, mixer.inputs)
+            _check_outputs(sum(_outputs(part(owner, name)) for name in names), wanted, names)
             _check_outputs(sum(_outputs(part(owner, name)) for name in mlp.gate_up), *_gate_up(mlp))
-            for norm in (attention.q_norm, attention.k_norm):
+            for norm in (mixer.q_norm, mixer.k_norm) if is_attention else ():
                 if norm is not None:
-                    head_gain(owner, norm, attention)
+                    head_gain(owner, norm, mixer)
     except (AttributeError, ValueError) as error:
         raise UnsupportedModel(
             f"the modules of this {model.config.model_type} are not those of its config: {first_line(error)}",
@@ -117,7 +121,7 @@ def plain(linear: nn.Module) -> Any:
 
 
 def queries_keys_values(owner: Any, attention: Attention) -> Any:
-    """One layer that computes queries, keys and values, its outputs in this order.
+    """One layer that computes queries, keys and values, its outputs in this order, and the gate of queries after them.
 
     Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
     """
@@ -159,9 +163,12 @@ def _turned(attention: Attention) -> Tensor | None:
 def _order(attention: Attention, outputs: int) -> Tensor | None:
     """Which output of the stored layer each output of ours is; None for the same."""
     dim, turned = attention.dim, _turned(attention)
-    if attention.order == "parts" and turned is None:
+    if attention.order == "parts" and turned is None and not attention.gated:
         return None
     rows, group = torch.arange(outputs).view(-1, dim), attention.heads // attention.kv_heads
+    if attention.gated:  # a head's queries and its gate lie beside each other
+        queries = rows[: 2 * attention.heads]
+        rows = torch.cat([queries[::2], rows[2 * attention.heads :], queries[1::2]])
     if attention.order != "parts":
         each = rows.view(-1, (group if attention.order == "groups" else 1) + 2, dim)
         rows = torch.cat([each[:, :-2].reshape(-1, dim), each[:, -2], each[:, -1]])
@@ -179,6 +186,45 @@ def _reordered(linear: Any, order: Tensor) -> Any:
     return linear_of(linear.weight.detach()[order], bias)
 
 
+def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
+    """One layer that computes what a recurrent layer reads, in the order that its class says."""
+    linear = side_by_side([part(owner, name) for name in mixer.inputs])
+    _check_outputs(linear.out_features, mixer.outputs, mixer.inputs)
+    return linear
+
+
+def convolution(owner: Any, mixer: Recurrent) -> tuple[Tensor, Tensor | None]:
+    """A recurrent layer's taps [taps, channels], the row's own last, and bias [channels], in float32."""
+    conv = part(owner, mixer.conv)
+    taps = conv.weight.detach().float()[:, 0].T.contiguous()
+    check_shape(mixer.conv, taps.shape, (mixer.taps, mixer.channels))
+    return taps, None if conv.bias is None else conv.bias.detach().float()
+
+
+def of_heads(owner: Any, name: str, heads: int) -> Tensor:
+    """A recurrent layer's parameter with a number for each head, in float32."""
+    found: Tensor = part(owner, name).detach().float()
+    check_shape(name, found.shape, (heads,))
+    return found
+
+
+def recurrent_gain(owner: Any, mixer: DeltaRule | Mamba2) -> Tensor:
+    """Of the norm of its output: of one head, or of all groups."""
+    gain = gain_of(owner, mixer.norm)
+    assert gain is not None, "the norm of a recurrence has a gain"
+    wanted = mixer.value_dim if isinstance(mixer, DeltaRule) else mixer.width
+    check_shape(str(mixer.norm.name), gain.shape, (wanted,))
+    return gain
+
+
+def check_shape(name: str, found: Sequence[int], wanted: Sequence[int]) -> None:
+    """Raise `UnsupportedModel` where a parameter has another shape than its config says."""
+    if tuple(found) != tuple(wanted):
+        raise UnsupportedModel(
+            f"{name} is {list(found)}, and by the config {list(wanted)}", hint="compare config.json with the original's"
+        )
+
+
 def gate_up(owner: Any, mlp: Mlp) -> Any:
     """One layer that computes gate and up, or `up` alone."""
     linear = side_by_side([part(owner, name) for name in mlp.gate_up])
@@ -189,7 +235,8 @@ def gate_up(owner: Any, mlp: Mlp) -> Any:
 def _queries_keys_values(attention: Attention) -> tuple[int, Sequence[str]]:
     """How many outputs queries, keys and values are, and of which modules."""
     kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
-    return attention.dim * (attention.heads + kinds * attention.kv_heads), attention.qkv
+    queries = attention.heads * (2 if attention.gated else 1)
+    return attention.dim * (queries + kinds * attention.kv_heads), attention.qkv
 
 
 def _gate_up(mlp: Mlp) -> tuple[int, Sequence[str]]:
@@ -250,6 +297,11 @@ def xielu_numbers(module: Any) -> Tensor:
 def shapes(recipe: Recipe) -> dict[int, LayerShape]:
     """What each layer that has keys and values of its own stores."""
     return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+
+
+def states(recipe: Recipe) -> dict[int, StateShape]:
+    """What each recurrent layer keeps of a text."""
+    return {i: StateShape(each.channels, each.taps, each.gates, each.numbers) for i, each in recipe.recurrent.items()}
 
 
 def embedding_factor(recipe: Recipe, dtype: torch.dtype) -> float:

@@ -1,23 +1,24 @@
-"""The cache of the row kernels, and what a forward hands to them.
+"""The cache of the row kernels, what a forward hands to them, and the forward.
 
 keys[layer]: [slots, heads, capacity / 16, dim, 16], in tiles of sixteen tokens, so that sixteen scores are one vector;
-values[layer]: [slots, heads, capacity, dim].
+values[layer]: [slots, heads, capacity, dim]. States of recurrent layers: [heads, tiles of columns, keys, tile].
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 
-from headstart.base.errors import InvalidBatch
+from headstart.base.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
-from headstart.model.cache import LayerShape, Slots
+from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of
 from headstart.model.native import structs
 from headstart.model.packed import Packed
+from headstart.model.states import LOG, StateShape, Walk
 from headstart.model.threads import threads
 
 _HINT = "a drafter that runs forwards of its own must stay within its slots; otherwise this is a bug of headstart's"
@@ -29,8 +30,16 @@ class TiledCache(Slots):
     shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles.
     """
 
-    def __init__(self, layers: Mapping[int, LayerShape], *, slots: int, capacity: int, dtype: torch.dtype) -> None:
-        super().__init__(slots, capacity)
+    def __init__(
+        self,
+        layers: Mapping[int, LayerShape],
+        *,
+        slots: int,
+        capacity: int,
+        dtype: torch.dtype,
+        states: Mapping[int, StateShape] = NO_STATES,
+    ) -> None:
+        super().__init__(slots, capacity, states_of(states, layers, slots, capacity, dtype, torch.device("cpu")))
         self.shapes, self.dtype = layers, dtype
         self.padded = tiled_capacity(capacity)
         self.keys, self.values = {}, {}
@@ -44,6 +53,12 @@ class TiledCache(Slots):
         for pointers, store in zip(self.pointers, (self.keys, self.values), strict=True):
             for layer, tensor in store.items():
                 pointers[layer] = tensor.data_ptr()
+        self.state_pointers = tuple((ctypes.c_void_p * (max(states, default=-1) + 1))() for _ in range(3))
+        if self.states is not None:
+            held = (self.states.planes, self.states.kept, self.states.log)
+            for pointers, store in zip(self.state_pointers, held, strict=True):
+                for layer, tensor in store.items():
+                    pointers[layer] = tensor.data_ptr()
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
@@ -73,7 +88,8 @@ class TiledBatch:
 
     All numbers stand in one array of int64, and each part is known by its address. ids, positions, slots, places [M]:
     token, rotation position, cache slot, index in the slot. segments [S + 1]: segment k owns the rows from segments[k]
-    to segments[k + 1]. judged [R]: rows. Then four parts for each window (see `visible`).
+    to segments[k + 1]. judged [R]: rows. Then four parts for each window (see `visible`), and those of the walks
+    through recurrent states (see `walk_parts`).
 
     Raises:
         InvalidBatch: the kernels would read or write outside a table or a slot. Nothing is written then.
@@ -89,9 +105,18 @@ class TiledBatch:
         vocabulary: int,
         positions: int,
         outputs: int,
+        states: Mapping[int, StateShape] = NO_STATES,
+        layers: int | None = None,
     ) -> None:
+        """shapes, states: of the cache that its decoder runs on. positions: that rows may have. outputs: of the head.
+        layers: those that run, if not all."""
         cache = packed.cache
-        if not isinstance(cache, TiledCache) or cache.dtype != dtype or cache.shapes != shapes:
+        if (
+            not isinstance(cache, TiledCache)
+            or cache.dtype != dtype
+            or cache.shapes != shapes
+            or (NO_STATES if cache.states is None else cache.states.shapes) != states
+        ):
             raise InvalidBatch("the row kernels run on caches of their own model", hint=_HINT)
         slots: list[int] = []
         places: list[int] = []
@@ -99,18 +124,30 @@ class TiledBatch:
             slots += [segment.slot] * len(segment)
             places += range(start + segment.held, start + segment.held + len(segment))
         segments = [0, *(end for _, end in packed.bounds)]
-        parts = [packed.token_ids, packed.token_positions, slots, places, packed.judged_rows, segments]
+        parts: list[Sequence[int]] = [
+            packed.token_ids,
+            packed.token_positions,
+            slots,
+            places,
+            packed.judged_rows,
+            segments,
+        ]
         for window in windows:
             parts += visible(packed, window)
         self.rows = len(packed.token_ids)
         _check(parts, (vocabulary, positions, len(cache.lengths), cache.capacity, self.rows))
+        self.logits = torch.empty(len(packed.judged_rows), outputs)
+        self._states, self._layers = cache.states, layers
+        self._walks = [] if cache.states is None else cache.states.walks(packed, layers)
+        windowed = len(parts)
+        if cache.states is not None:
+            parts += walk_parts(self._walks)
         self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
         base = self._array.ctypes.data
         at = [base + 8 * begin for begin in itertools.accumulate(map(len, parts[:-1]), initial=0)]
         self._visible = (structs.Visible * len(windows))(
-            *(structs.Visible(*at[first : first + 4]) for first in range(6, len(parts), 4))
+            *(structs.Visible(*at[first : first + 4]) for first in range(6, windowed, 4))
         )
-        self.logits = torch.empty(len(packed.judged_rows), outputs)
         keys, values = cache.pointers
         self.struct = structs.Batch(
             count=self.rows,
@@ -129,6 +166,27 @@ class TiledBatch:
             logits=self.logits.data_ptr(),
             threads=threads(),
         )
+        if cache.states is not None:
+            held = (ctypes.addressof(pointers) for pointers in cache.state_pointers)
+            sizes = (len(cache.lengths), LOG, cache.states.taps)
+            deepest = max((max(walk.depths) for walk in self._walks), default=0)
+            made = structs.Walks(*held, *sizes, *at[windowed:], len(self._walks), deepest)
+            self.struct.walks = ctypes.pointer(made)
+
+    def run(self, model: structs.Model) -> None:
+        """The forward of the kernels.
+
+        Raises:
+            NotEnoughMemory: there is none for its rows. Nothing is written then.
+        """
+        try:
+            native.kernels().forward(model, self.struct)
+        except NotEnoughMemory:
+            if self._states is not None:
+                self._states.unwritten(self._walks)
+            raise
+        if self._states is not None:
+            self._states.written(self._walks, self._layers)
 
 
 _PARTS = ("token", "position", "slot", "place in its slot", "judged row")
@@ -171,3 +229,37 @@ def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], l
             extra += [end + ancestor for ancestor in draft.path(node)[max(0, oldest - end) :]]
             begin.append(len(extra))
     return first, last, begin, extra
+
+
+def walk_parts(walks: Sequence[Walk]) -> list[Sequence[int]]:
+    """Walks as the kernels read them: the arrays of `structs.Walks`, in its order."""
+    stores = [store for walk in walks for store in walk.stores]
+    if len(walks) == 1:
+        (walk,) = walks
+        logged, inputs, depths, written, places = walk.logged, walk.inputs, walk.depths, walk.written, walk.places
+    else:
+        logged, inputs, depths, written, places = (
+            list(itertools.chain.from_iterable(each))
+            for each in zip(
+                *((walk.logged, walk.inputs, walk.depths, walk.written, walk.places) for walk in walks), strict=True
+            )
+        )
+    return [
+        [-1 if walk.source is None else walk.source for walk in walks],
+        _begins(len(walk.logged) for walk in walks),
+        logged,
+        _begins(len(walk.depths) for walk in walks),
+        inputs,
+        depths,
+        _begins(len(walk.stores) for walk in walks),
+        [store.visits for store in stores],
+        [store.plane for store in stores],
+        [number for store in stores for number in store.before],
+        _begins(len(walk.places) for walk in walks),
+        written,
+        places,
+    ]
+
+
+def _begins(lengths: Iterable[int]) -> list[int]:
+    return list(itertools.accumulate(lengths, initial=0))

@@ -18,15 +18,15 @@ from headstart.model.grouped import GroupedWeights, Rows
 
 Bytes = NDArray[np.uint8]
 
-IQ4 = (
-    np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16) + 128
-).astype(np.uint8)  # fmt: skip
-"""What the 16 codes of IQ4_NL and IQ4_XS stand for, counted from -128 (kvalues_iq4nl of ggml-common.h)."""
+IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+"""What the 16 codes of IQ4_NL and IQ4_XS stand for (kvalues_iq4nl of ggml-common.h)."""
 
+MXFP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+"""What its 16 codes stand for, floats with 2 bits of exponent and 1 of fraction, doubled. Source: the OCP Microscaling
+Formats (MX) Specification 1.0."""
 
-MXFP4 = (np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8) + 12).astype(np.uint8)
-"""What its 16 codes stand for, floats with 2 bits of exponent and 1 of fraction: doubled and counted from -12, they fit
-5 bits. Source: the OCP Microscaling Formats (MX) Specification 1.0."""
+_TOO_LARGE = 125
+"""An exponent of MXFP4 with which its largest number, 12, is no float32; 255 stands for no number at all."""
 
 
 def grouped(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights | None:
@@ -88,30 +88,32 @@ def _q8_0(blocks: Bytes) -> GroupedWeights:
 
 def _iq4_nl(blocks: Bytes) -> GroupedWeights:
     scale = _half(blocks, 0)
-    return _made(IQ4[_nibbles(blocks[..., 2:])], 8, scale, 128 * scale)
+    return _made(_nibbles(blocks[..., 2:]), 4, scale, None, table=IQ4)
 
 
 def _mxfp4(blocks: Bytes) -> GroupedWeights:
     """A byte of exponent, counted from -128 for doubled numbers, and 16 of nibbles into a table."""
-    scale = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 128).astype(np.float32)
-    with np.errstate(over="ignore"):
-        minimum = 12 * scale
-    return _made(MXFP4[_nibbles(blocks[..., 1:])], 5, scale, minimum)
+    codes, exponents = _nibbles(blocks[..., 1:]), blocks[..., 0].astype(np.int32) - 128
+    scales = np.where(exponents < _TOO_LARGE, np.ldexp(np.float32(1), exponents), np.float32("nan"))
+    scales[~(codes & 7).any(axis=-1)] = 0  # blocks of zeros have the smallest exponent, which no normal float32 has
+    return _made(codes, 4, scales.astype(np.float32), None, table=MXFP4)
 
 
 def _made(
     codes: Bytes,
     bits: int,
     scales: NDArray[np.float32],
-    minimums: NDArray[np.float32],
+    minimums: NDArray[np.float32] | None,
     scale_units: NDArray[np.float32] | None = None,
     minimum_units: NDArray[np.float32] | None = None,
+    table: NDArray[np.int8] | None = None,
 ) -> GroupedWeights:
     """codes [rows, blocks, inputs], or [rows, blocks, groups, inputs of a group]; scales and minimums without the last;
     units [rows, blocks], where there are groups."""
     rows, group = len(codes), codes.shape[-1]
-    scales, minimums = scales.reshape(rows, -1), minimums.reshape(rows, -1)
-    return GroupedWeights(codes.reshape(rows, -1), bits, group, scales, minimums, scale_units, minimum_units)
+    scales = scales.reshape(rows, -1)
+    least = np.zeros_like(scales) if minimums is None else minimums.reshape(rows, -1)
+    return GroupedWeights(codes.reshape(rows, -1), bits, group, scales, least, scale_units, minimum_units, table=table)
 
 
 def _half(blocks: Bytes, at: int) -> NDArray[np.float32]:
@@ -126,6 +128,37 @@ def _nibbles(packed: Bytes) -> Bytes:
 def _fifth(packed: Bytes) -> Bytes:
     """The fifth bits of a block's 32 codes, in their place."""
     return np.unpackbits(packed, axis=-1, bitorder="little") << np.uint8(4)
+
+
+def _q2_k(blocks: Bytes) -> GroupedWeights:
+    """16 bytes of scales and minimums of 16 inputs each, 64 of codes, and two halves."""
+    units = _half(blocks, 80), _half(blocks, 82)
+    packed = blocks[..., :16]
+    scales, minimums = units[0][..., None] * (packed & 15), units[1][..., None] * (packed >> 4)
+    return _made(_pairs(blocks[..., 16:80]), 2, scales, minimums, *units)
+
+
+def _q3_k(blocks: Bytes) -> GroupedWeights:
+    """32 bytes of third bits, 64 of pairs, 12 of 16 scales of 6 bits, and a half.
+
+    Third bit i of byte j belongs to input 32 i + j. The low four bits of the scales fill 8 bytes, the first eight low
+    and the others high; the upper two fill 4 bytes, bits 2 i and 2 i + 1 of byte j for scale 4 i + j.
+    """
+    rows, count = blocks.shape[:2]
+    third = (blocks[..., None, :32] >> np.arange(8, dtype=np.uint8)[:, None]) & np.uint8(1)
+    codes = _pairs(blocks[..., 32:96]) | third.reshape(rows, count, 16, 16) << np.uint8(2)
+    low = np.concatenate((blocks[..., 96:104] & 15, blocks[..., 96:104] >> 4), axis=-1)
+    high = (blocks[..., None, 104:108] >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
+    unit = _half(blocks, 108)
+    scales = unit[..., None] * ((low | high.reshape(rows, count, 16) << np.uint8(4)).astype(np.float32) - 32)
+    return _made(codes, 3, scales, 4 * scales, unit, 4 * unit)
+
+
+def _pairs(packed: Bytes) -> Bytes:
+    """Codes of two bits [rows, blocks, 16, 16] of 64 bytes: pair i of byte j of each half belongs to input 32 i + j."""
+    rows, count = packed.shape[:2]
+    halves = packed.reshape(rows, count, 2, 1, 32)
+    return ((halves >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & np.uint8(3)).reshape(rows, count, 16, 16)
 
 
 def _q4_k(blocks: Bytes) -> GroupedWeights:
@@ -149,9 +182,7 @@ def _q6_k(blocks: Bytes) -> GroupedWeights:
     rows, count = blocks.shape[:2]
     low = blocks[..., :128].reshape(rows, count, 2, 1, 64)
     nibbles = np.concatenate((low & 15, low >> 4), axis=-2).reshape(rows, count, 2, 4, 32)
-    pairs = blocks[..., 128:192].reshape(rows, count, 2, 1, 32)
-    high = (pairs >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
-    codes = (nibbles | high << np.uint8(4)).reshape(rows, count, 16, 16)
+    codes = nibbles.reshape(rows, count, 16, 16) | _pairs(blocks[..., 128:192]) << np.uint8(4)
     unit = _half(blocks, 208)
     scales = unit[..., None] * blocks[..., 192:208].view(np.int8).astype(np.float32)
     return _made(codes, 6, scales, 32 * scales, unit, 32 * unit)
@@ -165,7 +196,7 @@ def _iq4_xs(blocks: Bytes) -> GroupedWeights:
     whole = (low | high.astype(np.uint8) << 4).astype(np.float32) - 32
     unit = _half(blocks, 0)
     scales = unit[..., None] * whole
-    return _made(IQ4[_chunks(blocks[..., 8:136], 16)], 8, scales, 128 * scales, unit, 128 * unit)
+    return _made(_chunks(blocks[..., 8:136], 16), 4, scales, None, unit, table=IQ4)
 
 
 def _scales_and_minimums(blocks: Bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -194,6 +225,8 @@ DECODERS: dict[str, Callable[[Bytes], GroupedWeights]] = {
     "Q5_0": _q5_0,
     "Q5_1": _q5_1,
     "Q8_0": _q8_0,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,

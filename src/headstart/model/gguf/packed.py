@@ -13,17 +13,7 @@ from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
 from headstart.model.gguf import weights
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.names import Names
-from headstart.model.gguf.types import TensorType
 from headstart.model.gguf.weights import grouped_matrix
-
-
-def _bits(types: set[TensorType]) -> float:
-    """Memory of a weight where these types are joined: the most bits of any, the smallest groups, and minimums."""
-    if len(types) == 1:
-        return next(iter(types)).memory
-    small, units = any(each.name == "Q6_K" for each in types), all(each.inputs == 256 for each in types)
-    scales = (1.125 if small else 0.625) if units else (2.0 if small else 1.0)
-    return max(each.bits for each in types) + scales
 
 
 def can_run(file: GgufFile, config: Any, dtype: torch.dtype, device: torch.device) -> bool:
@@ -71,7 +61,7 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
             continue
         bits = float(torch.finfo(dtype).bits)
         if stored in modules and _stays(file, names, modules[stored]):
-            bits = _bits({file.tensors[each].type for each in names.together(modules[stored])})
+            bits = tensor.type.memory
         total += tensor.count * bits / 8
     return int(total)
 

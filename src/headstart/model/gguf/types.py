@@ -15,7 +15,7 @@ class TensorType:
     size: int
     """Bytes of a block."""
     bits: int = 0
-    """Of a code, after a table has been looked up; 0 where numbers are floats."""
+    """Of a code; 0 where numbers are floats."""
     memory: float = 0.0
     """Bits of a weight in the kernels: a code, and its part of the scales and minimums."""
 
@@ -29,18 +29,20 @@ TYPES = {
     6: TensorType("Q5_0", 32, 22, 5, 5.5),
     7: TensorType("Q5_1", 32, 24, 5, 6.0),
     8: TensorType("Q8_0", 32, 34, 8, 8.5),
+    10: TensorType("Q2_K", 256, 84, 2, 3.125),
+    11: TensorType("Q3_K", 256, 110, 3, 3.625),
     12: TensorType("Q4_K", 256, 144, 4, 4.625),
     13: TensorType("Q5_K", 256, 176, 5, 5.625),
     14: TensorType("Q6_K", 256, 210, 6, 6.625),
-    20: TensorType("IQ4_NL", 32, 18, 8, 8.5),
-    23: TensorType("IQ4_XS", 256, 136, 8, 8.375),
+    20: TensorType("IQ4_NL", 32, 18, 4, 4.5),
+    23: TensorType("IQ4_XS", 256, 136, 4, 4.375),
     30: TensorType("BF16", 1, 2),
-    39: TensorType("MXFP4", 32, 17, 5, 5.5),
+    39: TensorType("MXFP4", 32, 17, 4, 4.25),
 }
 """Types that can be read."""
 
 OTHERS = {
-    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
     21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
     35: "TQ2_0", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
 }  # fmt: skip

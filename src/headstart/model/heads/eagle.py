@@ -66,6 +66,8 @@ class HeadWeights:
     def layer(self, index: int) -> Layer:
         """The recipe of a layer. What comes before its attention, it does not say: see `TensorHead`."""
         config = self.checkpoint.config
+        if config.recipe is not None:
+            return config.recipe
 
         def norm(name: str) -> Norm | None:
             return None if self.gain(layer_name(index, name)) is None else Norm(name, config.eps)
@@ -87,7 +89,9 @@ class HeadWeights:
         """What holds the weights of a layer, by the names of its recipe."""
         layer = self.layer(index)
         attention, mlp = layer.attention, layer.mlp
-        norms = (layer.attention_in, layer.mlp_in, attention.q_norm, attention.k_norm)
+        norms = (
+            layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out, attention.q_norm, attention.k_norm
+        )  # fmt: skip
         held: dict[str, Any] = {
             norm.name: SimpleNamespace(weight=self.gain(layer_name(index, norm.name)))
             for norm in norms
@@ -204,10 +208,14 @@ class TensorHead(Head):
         self._fuse = linear(weights.linear("fc"))
         self._head = linear(linear_of(weights.head))
         self._before, self._state_gain = weights.gain("input_layernorm"), weights.gain("hidden_norm")
+        self._embedding_gain = weights.gain("embedding_norm")
         self._final = weights.gain("norm")
         self._layers = [
             TensorLayer(weights.owner(i), weights.layer(i), i, linear, self.dtype) for i in range(self.config.layers)
         ]
+        rope = weights.layer(0).attention.rope
+        assert rope is not None, "the layers of heads have rotation"
+        self._rope = rope
         self._cos, self._sin = signed(*rotation(weights.rotary(), length), self.dtype, self.device)
 
     def new_cache(self, slots: int) -> Slots:
@@ -215,7 +223,8 @@ class TensorHead(Head):
 
     def weights(self) -> Iterable[Tensor]:
         yield from (*super().weights(), self._embedding, self._cos, self._sin)
-        yield from (gain for gain in (self._before, self._state_gain, self._final) if gain is not None)
+        gains = (self._before, self._state_gain, self._embedding_gain, self._final)
+        yield from (gain for gain in gains if gain is not None)
         yield from (*self._fuse.weights(), *self._head.weights())
         for layer in self._layers:
             yield from layer.weights()
@@ -224,8 +233,9 @@ class TensorHead(Head):
     def run(self, packed: Packed, given: Tensor, *, own: bool) -> HeadOutput:
         config = self.config
         embedded, given = F.embedding(packed.ids[0], self._embedding), given.to(self.dtype)
+        z: Tensor | None
         if config.version == EAGLE1:
-            x = z = self._fuse(torch.cat((embedded, given), -1))
+            x, z = self._joined(embedded, given), None
         else:
             x = given if own else self._fuse(self._features(given))
             assert self._before is not None, "checked when it was read"
@@ -234,9 +244,19 @@ class TensorHead(Head):
             z = torch.cat((rms(embedded, self._before, config.eps), normed), -1)
             x = normed if config.norm_before_residual else x
         positions = packed.positions[0]
-        turns = {Rope(config.dim): (self._cos[positions], self._sin[positions])}
+        turns = {self._rope: (self._cos[positions], self._sin[positions])}
         for i, layer in enumerate(self._layers):
             x = layer.run(x, turns, packed, z=None if i else z)
         x = x[packed.judged]
         normed = x if self._final is None else rms(x, self._final, config.eps)
         return HeadOutput(self._head(normed), normed if config.states_normed else x)
+
+    def _joined(self, embedded: Tensor, given: Tensor) -> Tensor:
+        """The stream of a head whose layer is a plain one: what fuses embeddings [M, d] and states [M, d]."""
+        if self._embedding_gain is not None:
+            assert self._state_gain is not None, "checked when it was read"
+            embedded = rms(embedded, self._embedding_gain, self.config.eps)
+            given = rms(given, self._state_gain, self.config.eps)
+        pair = (given, embedded) if self.config.state_first else (embedded, given)
+        fused: Tensor = self._fuse(torch.cat(pair, -1))
+        return fused

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.heads.config_fields import HeadSizes, as_inputs, check_exact, layer_config, sizes_of, trained_depth
+from headstart.model.recipes.recipe import Layer
 
 EAGLE1, EAGLE3 = 1, 3
 MASK_TOKENS = ("mask_token_id", "pard_token", "ptd_token_id")
@@ -26,7 +27,8 @@ class HeadConfig(HeadSizes):
     behind the final norm. layers: of its decoder, of which the first takes [embedding | state] and the others the
     stream alone. mask_token_id: the token of masked rows, where it guesses all tokens in one forward (P-EAGLE); None
     where it drafts step by step. depth: tokens that it was trained to draft, if the config names them. selector_rank,
-    selector_top: see `Selector`; 0 without one.
+    selector_top: see `Selector`; 0 without one. state_first: an EAGLE-1 head's matrix takes [state | embedding].
+    recipe: what its layer is, where it is none of Llama's; both are MTP heads'.
     """
 
     version: int
@@ -39,6 +41,8 @@ class HeadConfig(HeadSizes):
     depth: int | None = None
     selector_rank: int = 0
     selector_top: int = 0
+    state_first: bool = False
+    recipe: Layer | None = None
 
     @property
     def parallel(self) -> bool:

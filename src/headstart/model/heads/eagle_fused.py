@@ -93,6 +93,8 @@ class FusedHead(Head):
             # never rounded: what it joins is of different sizes, and the small would be lost beside the large
             fuse=own.product(weights.linear("fc"), unrounded),
             state_norm=self._norm(weights.gain("hidden_norm")),
+            embedding_norm=self._norm(weights.gain("embedding_norm")),
+            state_first=config.state_first,
             residual_normed=config.norm_before_residual,
             output_normed=config.states_normed,
         )
@@ -135,7 +137,7 @@ class FusedHead(Head):
         struct.draft_head = ctypes.pointer(self._draft_head)
         struct.states, struct.features = (None, rows.data_ptr()) if fusing else (rows.data_ptr(), None)
         struct.output_states = states.data_ptr()
-        native.kernels().forward(self._model, struct)
+        batch.run(self._model)
         return HeadOutput(batch.logits, states)
 
     def weights(self) -> Iterable[Tensor]:

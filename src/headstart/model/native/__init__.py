@@ -21,7 +21,7 @@ from headstart.model.native.structs import Batch, Model, Product, difference
 
 __all__ = ["LANES", "Kernels", "Unavailable", "available", "kernels", "reason"]
 
-FLOAT32, BF16_WIDE, BF16_PAIRS, INT8, GROUPED4, GROUPED5, GROUPED6, GROUPED8 = range(8)
+FLOAT32, BF16_WIDE, BF16_PAIRS, INT8, GROUPED4, GROUPED5, GROUPED6, GROUPED8, GROUPED2, GROUPED3 = range(10)
 """How a product stores its weights; the enum Kind of products.h."""
 
 LANES = 16

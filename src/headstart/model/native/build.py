@@ -15,6 +15,8 @@ __all__ = ["SOURCES", "STRICT", "Unavailable", "find_compiler", "library"]
 _FILES = (
     "decoder.cpp",
     "attention.h",
+    "mixers.h",
+    "norms.h",
     "products.h",
     "grouped.h",
     "grouped_tiles.h",

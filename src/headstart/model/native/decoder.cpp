@@ -3,7 +3,9 @@
 //
 // Every row (one token) is computed by itself and in one fixed order of operations: its result has the same bits
 // whether it runs alone, beside the rows of a draft, or in a batch. Work is shared out over threads in whole rows, in
-// panels of outputs or in blocks of queries, never inside a sum. The residual stream is float32.
+// panels of outputs, in blocks of queries or in columns of a state, never inside a sum. The residual stream is float32.
+//
+// A layer attends, or it is recurrent: see mixers.h. What either makes of the rows goes through `out` into the stream.
 //
 // A drafting head (EAGLE) is such a decoder too, of one layer, but for its ends: its rows begin with hidden states,
 // and the row that leaves its layer is wanted as well, to begin the next step's with. See `DraftHead`.
@@ -14,22 +16,17 @@
 #include <string>
 
 #include "attention.h"
+#include "mixers.h"
+#include "norms.h"
 #include "products.h"
 #include "rounding.h"
 
 // The structures that Python fills (structs.py). `headstart_layout` says how they lie in memory.
 
-// A norm of rows: out = gain * (x - mean) / spread + bias. A part that is null is left out.
-struct Norm {
-    const float *gain, *bias;
-    float eps;
-    int32_t kind;                    // NormKind
-};
-
-enum NormKind : int32_t { NO_NORM, RMS, LAYER };     // RMS takes no mean off
 enum Activation : int32_t { SILU, GELU_TANH, GELU, RELU, RELU2, XIELU };
 
 struct Layer {
+    Mixer mixer;                                 // what it is instead of attention, if it is
     Norm attention_in, attention_out;            // before and after attention: its input, and what it adds
     Norm mlp_in, mlp_out;
     Norm q_norm, k_norm, v_norm;                 // of each head, or of all heads together: see `norm_over_all`
@@ -49,6 +46,7 @@ struct Layer {
     int32_t norm_over_all, gain_by_head;         // q_norm and k_norm of all heads together; of each by its own gain
     int32_t norm_after_rotation, value_is_key;
     int32_t parallel;                            // attention and MLP read the same stream
+    int32_t attention_gated;                     // after queries, keys and values, `qkv` makes a gate of what is attended
 };
 
 // Where the layers' own inputs of each token come from (Gemma 4): (norm(projection_factor * projection of the embedded
@@ -75,12 +73,13 @@ struct Model {
     int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
 };
 
-// What the rows of a drafting head (EAGLE) begin with. Its residual stream is `fuse` of [embedding | state] (EAGLE-1), or of
-// the features of several layers, or the state itself (EAGLE-3, whose first product then takes
+// What the rows of a drafting head (EAGLE, MTP) begin with. Its residual stream is `fuse` of [embedding | state], both normed
+// (MTP) or not (EAGLE-1), or of the features of several layers, or the state itself (EAGLE-3, whose first product then takes
 // [normed embedding | normed stream]).
 struct DraftHead {
     Product fuse;
-    Norm state_norm;                 // EAGLE-3: the stream's norm; none for EAGLE-1
+    Norm state_norm, embedding_norm; // none for EAGLE-1; EAGLE-3 has the first alone, as the stream's norm
+    int32_t state_first;             // `fuse` takes [state | embedding]
     int32_t residual_normed;         // whether the stream goes on normed
     int32_t output_normed;           // whether its states are those after the final norm
 };
@@ -101,6 +100,7 @@ struct Batch {
     const DraftHead *draft_head;     // or null: an ordinary decoder, whose rows are embedded tokens
     const float *states, *features;  // [count, width], [count, fuse.inputs]: one of them, of a drafting head
     float *output_states;            // [judged_count, width]: the head's own states of the judged rows
+    const Walks *walks;              // or null, where no layer is recurrent
 };
 
 namespace {
@@ -120,6 +120,7 @@ struct Scratch {
     float *weights;  // of one query, in the order of its text: [capacity + 16]
     float *queries;  // of a block, side by side: [dim, BLOCK]
     float *sums;     // of a product: see `sums_of`
+    float *states;   // of one tile of a recurrent layer: see `states_of`
 };
 
 // Row buffers of a forward, kept from call to call: fresh pages would cost more than the work. They are sized before the
@@ -128,8 +129,9 @@ struct Buffers {
     std::vector<uint8_t> rows;
     std::vector<float> x, scale, y, query, attended;  // x: the residual stream
     std::vector<float> inputs;                        // of layers with inputs of their own: see `TokenInputs`
+    std::vector<float> channels, gates, zeros;        // of recurrent layers: see `Mixed`
     std::vector<float> scratch;
-    int64_t row = 0, tokens = 0, queries = 0, sums = 0;            // numbers of each part of a thread's scratch
+    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0;  // numbers of each part of a thread's scratch
 
     template <class T>
     static void grow(std::vector<T> &v, int64_t n) {
@@ -137,16 +139,18 @@ struct Buffers {
     }
 
     // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity` with
-    // queries of `dim`.
-    void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity, int64_t dim) {
+    // queries of `dim`, or has `state_numbers` of states.
+    void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity, int64_t dim,
+                      int64_t state_numbers = 0) {
         row = round_up(row_numbers, LANES);
         tokens = capacity ? capacity + LANES : 0;
         queries = BLOCK * dim;
         sums = sums_of(count);
+        states = state_numbers ? state_numbers + LANES : 0;
         grow(scratch, std::max(threads, int64_t(1)) * numbers());
     }
 
-    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums; }
+    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states; }
 
     Scratch of_thread() {
 #if defined(_OPENMP)
@@ -155,31 +159,11 @@ struct Buffers {
         float *own = scratch.data();
 #endif
         float *scores = own + row, *weights = scores + BLOCK * tokens;
-        return Scratch{own, scores, weights, weights + tokens, weights + tokens + queries};
+        float *sum = weights + tokens + queries, *state = sum + sums;
+        state += (64 - uintptr_t(state) % 64) % 64 / sizeof(float);  // a vector that lies in two cache lines is read twice
+        return Scratch{own, scores, weights, weights + tokens, sum, state};
     }
 };
-
-// out = norm(x); out may be x.
-inline void norm_row(const float *x, const Norm &norm, int64_t width, float *out) {
-    Vec mean = {};
-    if (norm.kind == LAYER) {
-        Vec total = {};
-        for (int64_t i = 0; i < width; i += LANES) total += load(x + i);
-        mean = splat(sum(total) / float(width));
-    }
-    Vec squares = {};
-    for (int64_t i = 0; i < width; i += LANES) {
-        const Vec v = load(x + i) - mean;
-        squares += v * v;
-    }
-    const float factor = 1.0f / std::sqrt(sum(squares) / float(width) + norm.eps);
-    for (int64_t i = 0; i < width; i += LANES) {
-        Vec v = (load(x + i) - mean) * factor;
-        if (norm.gain) v = v * load(norm.gain + i);
-        if (norm.bias) v = v + load(norm.bias + i);
-        store(out + i, v);
-    }
-}
 
 // What a part of a layer adds to the stream, and how: x = (x + factor * norm(y)) * after.
 struct Added {
@@ -215,7 +199,7 @@ void norm(float *x, const Added &added, const Norm &norm, bool early, int64_t co
 
 template <int ACTIVATION>
 inline Vec activated(Vec x, const float *numbers) {
-    if constexpr (ACTIVATION == SILU) return x / (1.0f + exponential(-x));
+    if constexpr (ACTIVATION == SILU) return silu(x);
     if constexpr (ACTIVATION == GELU_TANH) return x / (1.0f + exponential(x * (x * x * 0.044715f + 1.0f) * -1.5957691216f));
     if constexpr (ACTIVATION == GELU) return x * (error_function(x * 0.70710678f) + 1.0f) * 0.5f;
     if constexpr (ACTIVATION == RELU) return x > 0 ? x : Vec{};
@@ -292,7 +276,7 @@ inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t 
 template <class KV>
 void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, KV *keys, KV *values,
             float *head, float *query) {
-    const int64_t all = layer.qkv.outputs / s.dim;
+    const int64_t all = layer.qkv.results / s.dim;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         const int64_t slot = batch.slots[r], place = batch.places[r], position = batch.positions[r];
@@ -329,8 +313,8 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
 }
 
 template <class KV>
-void attend(const float *query, const KV *keys, const KV *values, const Batch &batch, const Layer &layer, const Shape &s,
-            const Scratch &scratch, float *attended, const Selected &selected, uint8_t *rows, float *scale) {
+void attend(const float *query, const float *y, const KV *keys, const KV *values, const Batch &batch, const Layer &layer,
+            const Shape &s, const Scratch &scratch, float *attended, const Selected &selected, uint8_t *rows, float *scale) {
     const Visible &visible = batch.visible[layer.window];
     const int64_t group = s.heads / s.kv_heads;
     for (int64_t segment = 0; segment < batch.segment_count; segment++) {
@@ -347,8 +331,30 @@ void attend(const float *query, const KV *keys, const KV *values, const Batch &b
     }
 #pragma omp barrier
 #pragma omp for schedule(static)
-    for (int64_t n = 0; n < selected.count; n++)
-        convert_row(layer.out, attended + selected.row(n) * s.heads * s.dim, n, selected.count, rows, scale);
+    for (int64_t n = 0; n < selected.count; n++) {
+        const int64_t width = s.heads * s.dim;
+        const float *row = attended + selected.row(n) * width;
+        if (layer.attention_gated) {
+            const float *gate = y + (selected.row(n) + 1) * layer.qkv.results - width;
+            for (int64_t i = 0; i < width; i += LANES) store(scratch.row + i, load(row + i) * sigmoid(load(gate + i)));
+            row = scratch.row;
+        }
+        convert_row(layer.out, row, n, selected.count, rows, scale);
+    }
+}
+
+// What a recurrent layer makes of y, the outputs of its input product.
+void recur(const Layer &layer, int64_t index, const Batch &batch, const float *y, const Mixed &mixed, const Scratch &scratch,
+           float *mixed_rows, const Selected &selected, uint8_t *rows, float *scale) {
+    const int64_t width = layer.out.inputs;
+    mix(layer.mixer, *batch.walks, index, batch.segments, batch.slots, y, layer.qkv.results, mixed, scratch.states,
+        mixed_rows);
+#pragma omp for schedule(static)
+    for (int64_t n = 0; n < selected.count; n++) {
+        const int64_t r = selected.row(n);
+        gate_output(layer.mixer, mixed_rows + r * width, y + r * layer.qkv.results, scratch.row);
+        convert_row(layer.out, scratch.row, n, selected.count, rows, scale);
+    }
 }
 
 void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
@@ -409,13 +415,16 @@ void token_inputs(const Model &model, const Batch &batch, const float *x, const 
     }
 }
 
+// Whether a head is of EAGLE-3's kind, whose stream comes from the target's features.
+inline bool norms_stream(const DraftHead &head) { return head.state_norm.kind && !head.embedding_norm.kind; }
+
 // The residual stream of a drafting head: see `DraftHead`.
 template <class W>
 void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scratch, uint8_t *rows, float *scale) {
     const DraftHead &head = *batch.draft_head;
     const int64_t width = model.width;
-    const bool paired = head.state_norm.kind;
-    if (paired && batch.states) {
+    const bool features = norms_stream(head);
+    if (features && batch.states) {
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < batch.count; r++)
             std::memcpy(x + r * width, batch.states + r * width, width * sizeof(float));
@@ -425,12 +434,17 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
     float *row = scratch.row;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
-        if (paired) {
+        if (features) {
             convert_row(head.fuse, batch.features + r * head.fuse.inputs, r, batch.count, rows, scale);
             continue;
         }
-        for (int64_t i = 0; i < width; i += LANES) store(row + i, load(table + batch.ids[r] * width + i));
-        std::memcpy(row + width, batch.states + r * width, width * sizeof(float));
+        float *embedded = row + (head.state_first ? width : 0), *state = row + (head.state_first ? 0 : width);
+        for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
+        std::memcpy(state, batch.states + r * width, width * sizeof(float));
+        if (head.embedding_norm.kind) {
+            norm_row(embedded, head.embedding_norm, width, embedded);
+            norm_row(state, head.state_norm, width, state);
+        }
         convert_row(head.fuse, row, r, batch.count, rows, scale);
     }
     multiply(head.fuse, rows, scale, batch.count, scratch.sums, x);
@@ -510,6 +524,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
     float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data(), *query = b.query.data(), *attended = b.attended.data();
     const bool tapped = batch.taps && batch.taps[model.layer_count];
     const Selected all{batch.count, nullptr}, judged{batch.judged_count, batch.judged};
+    const Mixed mixed{b.channels.data(), b.gates.data(), b.zeros.data()};
 #pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
     {
         Tiles tiles(batch.count);
@@ -522,17 +537,21 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
         Added added{};
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
-            const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
             const Selected &selected = l + 1 < model.layer_count || tapped ? all : judged;
-            KV *keys = (KV *)batch.keys[layer.keys_of], *values = (KV *)batch.values[layer.keys_of];
-            if (l == 0 && batch.draft_head && batch.draft_head->state_norm.kind)
+            if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
                 norm_pair<KV>(model, batch, x, layer, scratch.row, rows, scale);
             else
                 norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch.row, rows, scale);
             tap(batch, x, l, model.width);
             multiply(layer.qkv, rows, scale, batch.count, scratch.sums, y);
-            rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch.row, query);
-            attend(query, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
+            if (layer.mixer.kind) {
+                recur(layer, l, batch, y, mixed, scratch, attended, selected, rows, scale);
+            } else {
+                const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
+                KV *keys = (KV *)batch.keys[layer.keys_of], *values = (KV *)batch.values[layer.keys_of];
+                rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch.row, query);
+                attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
+            }
             if (selected.rows) gather_rows(x, selected, model.width);
             multiply(layer.out, rows, scale, selected.count, scratch.sums, y);
             added = Added{y, layer.attention_out, layer.residual_factor, 1.0f};
@@ -556,24 +575,34 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
 // All memory of a forward. Throws where there is none.
 void grow(const Model &model, const Batch &batch, Buffers &b) {
     const int64_t padded = round_up(batch.count, 32);
-    int64_t bytes = row_stride(model.head.kind, model.head.inputs), widest = 0, heads = 0, dim = 0, row = 0;
+    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0;
+    const int64_t visits = batch.walks ? batch.walks->visit_begin[batch.segment_count] : 0;
     for (int64_t l = 0; l < model.layer_count; l++) {
         const Layer &layer = model.layers[l];
         heads = std::max(heads, layer.heads * layer.dim);
         dim = std::max(dim, layer.dim);
+        if (const Mixer &m = layer.mixer; m.kind) {
+            heads = std::max(heads, layer.out.inputs);
+            states = std::max(states, states_of(m, *batch.walks));
+            Buffers::grow(b.zeros, m.channels);
+            if (m.kind != SHORT_CONV) {
+                Buffers::grow(b.channels, visits * m.channels);
+                Buffers::grow(b.gates, visits * 2 * padded_heads(m));
+            }
+        }
         for (const Product *p : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down, &layer.input_gate, &layer.input_out}) {
             if (!p->weights) continue;
-            bytes = std::max(bytes, row_stride(p->kind, p->inputs));
-            widest = std::max(widest, p->outputs);
+            bytes = std::max(bytes, p->row_bytes());
+            widest = std::max(widest, p->results);
             row = std::max(row, p->inputs);
         }
     }
     row = std::max(row, 3 * std::max(dim, model.width));
     if (const DraftHead *head = batch.draft_head)
-        bytes = std::max(bytes, row_stride(head->fuse.kind, head->fuse.inputs));
+        bytes = std::max(bytes, head->fuse.row_bytes());
     if (model.inputs.width) {
         const Product &projection = model.inputs.projection;
-        bytes = std::max(bytes, row_stride(projection.kind, projection.inputs));
+        bytes = std::max(bytes, projection.row_bytes());
         row = std::max(row, projection.outputs);
         Buffers::grow(b.inputs, padded * projection.outputs);
     }
@@ -583,7 +612,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     Buffers::grow(b.y, padded * widest);
     Buffers::grow(b.query, padded * heads);
     Buffers::grow(b.attended, padded * heads);
-    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim);
+    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states);
 }
 
 // How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and
@@ -596,11 +625,16 @@ std::string layout() {
     STRUCT(Product);
     FIELD(Product, weights), FIELD(Product, scale), FIELD(Product, shift), FIELD(Product, bias);
     FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind), FIELD(Product, group);
-    FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order);
+    FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order), FIELD(Product, table);
+    FIELD(Product, results), FIELD(Product, more);
     STRUCT(Norm);
     FIELD(Norm, gain), FIELD(Norm, bias), FIELD(Norm, eps), FIELD(Norm, kind);
+    STRUCT(Mixer);
+    FIELD(Mixer, taps), FIELD(Mixer, conv_bias), FIELD(Mixer, decay), FIELD(Mixer, step_bias), FIELD(Mixer, skip);
+    FIELD(Mixer, norm), FIELD(Mixer, channels), FIELD(Mixer, gates), FIELD(Mixer, heads), FIELD(Mixer, groups);
+    FIELD(Mixer, key_dim), FIELD(Mixer, value_dim), FIELD(Mixer, kind);
     STRUCT(Layer);
-    FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
+    FIELD(Layer, mixer), FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
     FIELD(Layer, q_norm), FIELD(Layer, k_norm), FIELD(Layer, v_norm), FIELD(Layer, qkv), FIELD(Layer, out);
     FIELD(Layer, gate_up), FIELD(Layer, down), FIELD(Layer, input_gate), FIELD(Layer, input_out);
     FIELD(Layer, input_norm), FIELD(Layer, cosine), FIELD(Layer, sine), FIELD(Layer, query_factors);
@@ -608,7 +642,7 @@ std::string layout() {
     FIELD(Layer, dim), FIELD(Layer, rotary), FIELD(Layer, keys_of), FIELD(Layer, window), FIELD(Layer, scaling);
     FIELD(Layer, softcap), FIELD(Layer, residual_factor), FIELD(Layer, layer_factor), FIELD(Layer, activation);
     FIELD(Layer, gated), FIELD(Layer, norm_over_all), FIELD(Layer, gain_by_head), FIELD(Layer, norm_after_rotation);
-    FIELD(Layer, value_is_key), FIELD(Layer, parallel);
+    FIELD(Layer, value_is_key), FIELD(Layer, parallel), FIELD(Layer, attention_gated);
     STRUCT(TokenInputs);
     FIELD(TokenInputs, table), FIELD(TokenInputs, codes), FIELD(TokenInputs, projection), FIELD(TokenInputs, norm);
     FIELD(TokenInputs, width), FIELD(TokenInputs, factor), FIELD(TokenInputs, projection_factor);
@@ -620,15 +654,21 @@ std::string layout() {
     FIELD(Model, bf16);
     STRUCT(Visible);
     FIELD(Visible, first), FIELD(Visible, last), FIELD(Visible, extra_begin), FIELD(Visible, extra);
+    STRUCT(Walks);
+    FIELD(Walks, planes), FIELD(Walks, kept), FIELD(Walks, log), FIELD(Walks, slots), FIELD(Walks, log_rows);
+    FIELD(Walks, taps), FIELD(Walks, sources), FIELD(Walks, logged_begin), FIELD(Walks, logged);
+    FIELD(Walks, visit_begin), FIELD(Walks, inputs), FIELD(Walks, depths), FIELD(Walks, store_begin);
+    FIELD(Walks, store_visits), FIELD(Walks, store_planes), FIELD(Walks, store_inputs), FIELD(Walks, write_begin);
+    FIELD(Walks, write_rows), FIELD(Walks, write_places), FIELD(Walks, segments), FIELD(Walks, deepest);
     STRUCT(DraftHead);
-    FIELD(DraftHead, fuse), FIELD(DraftHead, state_norm), FIELD(DraftHead, residual_normed);
-    FIELD(DraftHead, output_normed);
+    FIELD(DraftHead, fuse), FIELD(DraftHead, state_norm), FIELD(DraftHead, embedding_norm);
+    FIELD(DraftHead, state_first), FIELD(DraftHead, residual_normed), FIELD(DraftHead, output_normed);
     STRUCT(Batch);
     FIELD(Batch, count), FIELD(Batch, ids), FIELD(Batch, positions), FIELD(Batch, slots), FIELD(Batch, places);
     FIELD(Batch, segments), FIELD(Batch, segment_count), FIELD(Batch, visible), FIELD(Batch, keys);
     FIELD(Batch, values), FIELD(Batch, capacity), FIELD(Batch, judged), FIELD(Batch, judged_count);
     FIELD(Batch, logits), FIELD(Batch, taps), FIELD(Batch, threads), FIELD(Batch, draft_head), FIELD(Batch, states);
-    FIELD(Batch, features), FIELD(Batch, output_states);
+    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, walks);
 #undef STRUCT
 #undef FIELD
     return text.substr(1);
@@ -707,7 +747,7 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
     static thread_local Buffers kept;
     Buffers &b = kept;  // this thread's, for all threads of the region below
     try {
-        Buffers::grow(b.rows, row_room(count) * row_stride(p->kind, p->inputs));
+        Buffers::grow(b.rows, row_room(count) * p->row_bytes());
         Buffers::grow(b.scale, round_up(count, 32));
         b.grow_scratch(count, threads, 0, 0, 0);
     } catch (const std::exception &) {

@@ -1,5 +1,6 @@
-// Products of weights that are codes of 4, 5, 6 or 8 bits in groups of inputs, each group with a scale and a minimum
-// (weight = scale * code - minimum), with rows rounded to int8.
+// Products of weights that are codes of 2 to 6 or 8 bits in groups of inputs, each group with a scale and a minimum
+// (weight = scale * code - minimum), or codes of 4 bits that stand for the numbers of a table (weight = scale *
+// table[code]), with rows rounded to int8.
 //
 // Sums inside a group are whole numbers, which have no order. Each is then multiplied by its weights' scale and added,
 // times its row's own scale, to the groups before it by fused multiply-adds. These steps are the same in every
@@ -18,14 +19,25 @@ enum Scales {
     SCALES_FLOAT = 0,  // float32
     SCALES_HALF = 1,   // float16
     SCALES_UNITS = 2,  // a float16 unit for each 256 inputs, and int8 multiples of it
+    SCALES_POWERS = 3, // powers of two: the exponent's bits of a float32, 0 for zero
 };
 
 constexpr int64_t UNIT = 256;  // inputs whose weights lie together
 constexpr int64_t STORED = -1; // of `minimum`: minimums are stored. Otherwise a minimum is so many times its scale
+constexpr int TABLED = 0;      // of BITS: codes of 4 bits, which are looked up in the table
+
+// A table's numbers have a sign, and the dot products of VNNI want weights without: they are then looked up so much larger,
+// which is taken off the whole sums again.
+#if defined(__AVX512BW__) || defined(__AVXVNNI__)
+constexpr int64_t LIFTED = 128;
+#else
+constexpr int64_t LIFTED = 0;
+#endif
 
 struct Grouping {
     int64_t bits, group, scales, minimum, inputs;
     const int32_t *order;  // [inputs]: the place in a row of each input of the codes, or null: they stand alike
+    const int8_t *table;   // [16]: the numbers that codes of 4 bits stand for, or null: they are the numbers
 
     // Inputs of a row that are rounded together.
     int64_t rounded() const { return group > 32 ? group : 32; }
@@ -43,6 +55,7 @@ struct Grouping {
     // Of the scales of a block's groups, or of the minimums.
     int64_t scale_bytes(int64_t groups) const {
         if (scales == SCALES_UNITS) return (2 + groups) * LANES;
+        if (scales == SCALES_POWERS) return groups * LANES;
         return groups * LANES * (scales == SCALES_HALF ? 2 : 4);
     }
 
@@ -52,8 +65,12 @@ struct Grouping {
         return code_bytes(groups) + (scaled + 63) / 64 * 64;
     }
 
-    // Whether codes, their minimum taken off where it is a whole number, are bytes.
-    bool fits_tiles() const { return minimum <= 0 || (int64_t(1) << bits) - 1 - minimum <= 127; }
+    // So many times a group's sum of a row is taken off its whole sum.
+    int64_t taken_off() const { return table ? LIFTED : minimum; }
+
+    // Whether codes, their minimum taken off where it is a whole number, are bytes. Those of 2 and 3 bits are not made ready
+    // for tiles.
+    bool fits_tiles() const { return bits > 3 && (table || minimum <= 0 || (int64_t(1) << bits) - 1 - minimum <= 127); }
 
     int64_t panel_bytes() const {
         return (blocks() - 1) * record_bytes(groups(0)) + record_bytes(groups(blocks() - 1));
@@ -92,7 +109,7 @@ inline Interleaved interleaved(const Grouping &of, int64_t count) {
 }
 
 // A row: int8 codes (zeros up to whole groups of any size), a scale for each `rounded` inputs, and for each group its sum,
-// as the product wants it: `minimum` times the negative sum as int32, or where minimums are stored the negative sum as float32.
+// as the product wants it: `taken_off` times the negative sum as int32, or where minimums are stored the negative sum as float32.
 // Interleaved rows have the first of these parts of all of them, then the second, then the third.
 inline int64_t grouped_padded(int64_t inputs) { return (inputs + 127) / 128 * 128; }
 inline int64_t grouped_sums_at(int64_t inputs) { return grouped_padded(inputs) + (inputs + 31) / 32 * 4; }
@@ -163,7 +180,7 @@ inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int
             total += words << 24 >> 24;
             const int64_t unit = i / LANES;
             if ((unit + 1) % by && i + LANES < end) continue;
-            const int32_t whole = sum(total), times = -int32_t(of.minimum) * whole;
+            const int32_t whole = sum(total), times = -int32_t(of.taken_off()) * whole;
             const float negative = -float(whole);
             std::memcpy(sums + unit / by * step * 4, of.minimum == STORED ? (const void *)&negative : &times, 4);
             total = Ints{};
@@ -198,6 +215,9 @@ inline Real real_half(const uint8_t *from) { return _mm512_cvtph_ps(_mm256_loadu
 inline Real real_bytes(const uint8_t *from) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
 }
+inline Real real_powers(const uint8_t *from) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)), 23));
+}
 inline Real real_times(Real a, Real b) { return _mm512_mul_ps(a, b); }
 inline Real real_fused(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
 inline Real real_of(Whole v) { return _mm512_cvtepi32_ps(v); }
@@ -222,6 +242,19 @@ inline Whole joined(Whole low, Whole high, uint8_t mask) {
 }
 inline Whole by_four(Whole v) { return _mm512_srli_epi16(v, 4); }
 
+// The bits of `mask` from v, which was shifted as by `joined`.
+template <int LEFT>
+inline Whole shifted(Whole v, uint8_t mask) {
+    const Whole moved = LEFT >= 0 ? _mm512_slli_epi16(v, LEFT >= 0 ? LEFT : 0) : _mm512_srli_epi16(v, LEFT < 0 ? -LEFT : 0);
+    return _mm512_and_si512(moved, _mm512_set1_epi8(char(mask)));
+}
+inline Whole either(Whole a, Whole b) { return _mm512_or_si512(a, b); }
+inline Whole table_of(const int8_t *numbers) {
+    const __m128i lifted = _mm_xor_si128(_mm_loadu_si128((const __m128i *)numbers), _mm_set1_epi8(char(LIFTED)));
+    return _mm512_broadcast_i32x4(lifted);
+}
+inline Whole looked_up(Whole table, Whole codes) { return _mm512_shuffle_epi8(table, codes); }
+
 #if !defined(__AVX512VNNI__)
 inline Whole fours(Whole codes, Whole x) {
     return _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), _mm512_set1_epi16(1));
@@ -240,7 +273,7 @@ inline Whole dot(Whole sum, Whole codes, const uint8_t *four) {
     int32_t bytes;
     std::memcpy(&bytes, four, sizeof bytes);
     const Whole x = _mm512_set1_epi32(bytes);
-    if (BITS < 8) return _mm512_add_epi32(sum, fours(codes, x));
+    if (BITS != TABLED && BITS < 8) return _mm512_add_epi32(sum, fours(codes, x));
     sum = _mm512_add_epi32(sum, fours(low_half(codes), x));
     return _mm512_add_epi32(sum, _mm512_slli_epi32(fours(high_half(codes), x), 4));
 #endif
@@ -272,6 +305,10 @@ inline Real real_bytes(const uint8_t *from) {
     return real_of({_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)),
                     _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(from + 8)))});
 }
+inline __m256 eight_powers(const uint8_t *from) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)), 23));
+}
+inline Real real_powers(const uint8_t *from) { return {eight_powers(from), eight_powers(from + 8)}; }
 inline Real real_times(Real x, Real y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 inline Real real_fused(Real x, Real y, Real z) {
     return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
@@ -305,6 +342,21 @@ inline Whole joined(Whole low, Whole high, uint8_t mask) {
     return {joined<LEFT>(low.a, high.a, mask), joined<LEFT>(low.b, high.b, mask)};
 }
 inline Whole by_four(Whole v) { return {_mm256_srli_epi16(v.a, 4), _mm256_srli_epi16(v.b, 4)}; }
+template <int LEFT>
+inline __m256i shifted(__m256i v, uint8_t mask) {
+    const __m256i moved = LEFT >= 0 ? _mm256_slli_epi16(v, LEFT >= 0 ? LEFT : 0) : _mm256_srli_epi16(v, LEFT < 0 ? -LEFT : 0);
+    return _mm256_and_si256(moved, _mm256_set1_epi8(char(mask)));
+}
+template <int LEFT>
+inline Whole shifted(Whole v, uint8_t mask) { return {shifted<LEFT>(v.a, mask), shifted<LEFT>(v.b, mask)}; }
+inline Whole either(Whole a, Whole b) { return {_mm256_or_si256(a.a, b.a), _mm256_or_si256(a.b, b.b)}; }
+inline Whole table_of(const int8_t *numbers) {
+    const __m128i lifted = _mm_xor_si128(_mm_loadu_si128((const __m128i *)numbers), _mm_set1_epi8(char(LIFTED)));
+    return {_mm256_broadcastsi128_si256(lifted), _mm256_broadcastsi128_si256(lifted)};
+}
+inline Whole looked_up(Whole table, Whole codes) {
+    return {_mm256_shuffle_epi8(table.a, codes.a), _mm256_shuffle_epi8(table.b, codes.b)};
+}
 
 inline __m256i fours(__m256i codes, __m256i x) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1));
@@ -315,6 +367,8 @@ inline __m256i dot(__m256i sum, __m256i codes, __m256i x) {
 #if defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(sum, codes, x);
 #else
+    // Of two numbers with signs, one gives its sign to the other: pairs of at most 2 * 128 * 127 fit 16 bits
+    if (BITS == TABLED) return _mm256_add_epi32(sum, fours(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes)));
     if (BITS < 8) return _mm256_add_epi32(sum, fours(codes, x));
     sum = _mm256_add_epi32(sum, fours(low_half(codes), x));
     return _mm256_add_epi32(sum, _mm256_slli_epi32(fours(high_half(codes), x), 4));
@@ -340,6 +394,12 @@ inline void put_half(uint8_t *to, float value) {
     std::memcpy(to, &half, sizeof half);
 }
 
+inline uint8_t exponent_bits(float power) {
+    uint32_t word;
+    std::memcpy(&word, &power, sizeof word);
+    return uint8_t(word >> 23);
+}
+
 // Scales or minimums of one output and block, at place n of sixteen. units: of this output, or null.
 inline void pack_scales(const Grouping &of, const float *scales, const float *unit, int64_t groups, int64_t n, uint8_t *to) {
     if (of.scales == SCALES_UNITS) put_half(to + 2 * n, *unit);
@@ -349,6 +409,8 @@ inline void pack_scales(const Grouping &of, const float *scales, const float *un
             ((int8_t *)to)[2 * LANES + at] = *unit == 0.0f ? 0 : int8_t(std::nearbyint(scales[g] / *unit));
         else if (of.scales == SCALES_HALF)
             put_half(to + 2 * at, scales[g]);
+        else if (of.scales == SCALES_POWERS)
+            to[at] = exponent_bits(scales[g]);
         else
             std::memcpy(to + 4 * at, scales + g, sizeof(float));
     }
@@ -363,11 +425,21 @@ struct GroupedSource {
 // Where the code of an input lies among the codes of its block, four inputs of an output side by side: sixteen outputs
 // times four inputs, a step, are the bytes of one vector. Of codes below 8 bits the low four bits of four steps lie in
 // two vectors: steps 0 and 1 in their low halves, 2 and 3 in the high. The rest follows: two bits each of four steps in
-// one more vector, or one bit each of eight steps.
+// one more vector, or one bit each of eight steps. Of codes of 2 and 3 bits the low two of four steps lie in one vector.
 struct Place {
-    int64_t low, low_shift, high, high_shift, high_mask;
+    int64_t low, low_shift, low_bits = 4, high = 0, high_shift = 0, high_mask = 0;
 
     Place(int64_t bits, int64_t in, int64_t n) {
+        if (bits <= 3) {
+            const int64_t step = in / 4, byte = n * 4 + in % 4, part = step / 8, s = step % 8;
+            low = (part * bits + s / 4) * 64 + byte;
+            low_shift = s % 4 * 2;
+            low_bits = 2;
+            high = (part * 3 + 2) * 64 + byte;
+            high_shift = s;
+            high_mask = bits == 3;
+            return;
+        }
         const int64_t step = in / 4, byte = n * 4 + in % 4, more = bits == 5 ? 8 : 4;  // steps that share a vector
         const int64_t vectors = bits == 4 ? 2 : more / 2 + 1, part = step / more, s = step % more;
         low = (part * vectors + s / 4 * 2 + s % 2) * 64 + byte;
@@ -384,15 +456,15 @@ inline void put_code(int64_t bits, uint8_t *codes, int64_t in, int64_t n, uint8_
         return;
     }
     const Place at(bits, in, n);
-    codes[at.low] |= uint8_t((code & 15) << at.low_shift);
-    if (at.high_mask) codes[at.high] |= uint8_t((code >> 4) << at.high_shift);
+    codes[at.low] |= uint8_t((code & ((1 << at.low_bits) - 1)) << at.low_shift);
+    if (at.high_mask) codes[at.high] |= uint8_t((code >> at.low_bits) << at.high_shift);
 }
 
 inline int64_t code_at(int64_t bits, const uint8_t *codes, int64_t in, int64_t n) {
     if (bits == 8) return codes[in / 4 * 64 + n * 4 + in % 4];
     const Place at(bits, in, n);
-    const int64_t low = codes[at.low] >> at.low_shift & 15;
-    return at.high_mask ? low | (codes[at.high] >> at.high_shift & at.high_mask) << 4 : low;
+    const int64_t low = codes[at.low] >> at.low_shift & ((1 << at.low_bits) - 1);
+    return at.high_mask ? low | (codes[at.high] >> at.high_shift & at.high_mask) << at.low_bits : low;
 }
 
 // One panel: for each block of 256 inputs its codes (see `Place`), then scales and minimums.
@@ -428,8 +500,9 @@ inline float unpacked_scale(const Grouping &of, const uint8_t *from, int64_t gro
     const int64_t at = group * LANES + n;
     if (of.scales == SCALES_UNITS) return half_at(from + 2 * n) * float(((const int8_t *)from)[2 * LANES + at]);
     if (of.scales == SCALES_HALF) return half_at(from + 2 * at);
+    const uint32_t power = uint32_t(from[at]) << 23;
     float value;
-    std::memcpy(&value, from + 4 * at, sizeof value);
+    std::memcpy(&value, of.scales == SCALES_POWERS ? (const uint8_t *)&power : from + 4 * at, sizeof value);
     return value;
 }
 
@@ -445,7 +518,10 @@ inline void unpack_grouped(const Grouping &of, const uint8_t *panel, int64_t n, 
             const float minimum = of.minimum == STORED ? unpacked_scale(of, minimums, group, n) : 0.0f;
             for (int64_t i = first; i < last; i++) {
                 const int64_t code = code_at(of.bits, panel, i - begin, n);
-                to[i] = of.minimum == STORED ? std::fma(scale, float(code), -minimum) : scale * float(code - of.minimum);
+                if (of.table)
+                    to[i] = scale * float(of.table[code]);
+                else
+                    to[i] = of.minimum == STORED ? std::fma(scale, float(code), -minimum) : scale * float(code - of.minimum);
             }
         }
         panel += of.record_bytes(groups);
@@ -459,6 +535,7 @@ constexpr int64_t AHEAD = 8192;  // bytes of weights that are fetched before the
 inline Real scale_of(const Grouping &of, const uint8_t *from, int64_t group) {
     if (of.scales == SCALES_HALF) return real_half(from + group * 2 * LANES);
     if (of.scales == SCALES_FLOAT) return real_load((const float *)from + group * LANES);
+    if (of.scales == SCALES_POWERS) return real_powers(from + group * LANES);
     return real_times(real_half(from), real_bytes(from + (2 + group) * LANES));
 }
 
@@ -482,13 +559,37 @@ inline void add_four(const uint8_t *low, Whole high, const uint8_t *x, Whole *su
     add_step<BITS, N>(joined<4 - FIRST - 3 * EACH>(by_four(b), high, MASK), x + 12 * N, sums);
 }
 
-// sums += the codes of 16 * UNITS inputs times those of N rows. w: the codes; goes on behind them.
+// The same of four steps of codes of two bits, and of three with the third in the low four bits of `high`.
+template <int BITS, int N>
+inline void add_few_bits(Whole low, Whole high, const uint8_t *x, Whole *sums) {
+    const auto third = [](Whole code, Whole bit) { return BITS == 3 ? either(code, bit) : code; };
+    add_step<BITS, N>(third(shifted<0>(low, 3), shifted<2>(high, 4)), x, sums);
+    add_step<BITS, N>(third(shifted<-2>(low, 3), shifted<1>(high, 4)), x + 4 * N, sums);
+    add_step<BITS, N>(third(shifted<-4>(low, 3), shifted<0>(high, 4)), x + 8 * N, sums);
+    add_step<BITS, N>(third(shifted<-6>(low, 3), shifted<-1>(high, 4)), x + 12 * N, sums);
+}
+
+// sums += the codes of 16 * UNITS inputs times those of N rows. w: the codes; goes on behind them. table: for TABLED alone.
+// odd: of codes of 3 bits, which lie by 32 inputs: whether these are the second 16.
 template <int BITS, int UNITS, int N>
-inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole *sums) {
-    constexpr int BYTES = LANES * LANES * UNITS * BITS / 8;
+inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole table, bool odd, Whole *sums) {
+    constexpr int BYTES = LANES * LANES * UNITS * (BITS == TABLED ? 4 : BITS) / 8;
     HEADSTART_UNROLL
     for (int at = 0; at < BYTES; at += 64) __builtin_prefetch(w + at + AHEAD);
-    if constexpr (BITS == 5) {
+    if constexpr (BITS == 3 && UNITS == 1) {
+        const Whole high = whole_load(w + (odd ? 64 : 128));
+        add_few_bits<3, N>(whole_load(w), odd ? by_four(high) : high, x, sums);
+        w += odd ? 128 : 64;
+        return;
+    } else if constexpr (BITS == 3) {
+        const Whole high = whole_load(w + 128);
+        add_few_bits<3, N>(whole_load(w), high, x, sums);
+        add_few_bits<3, N>(whole_load(w + 64), by_four(high), x + 16 * N, sums);
+    } else if constexpr (BITS == 2) {
+        HEADSTART_UNROLL
+        for (int u = 0; u < UNITS; u++)
+            add_few_bits<2, N>(whole_load(w + u * 64), whole_zero(), x + u * LANES * N, sums);
+    } else if constexpr (BITS == 5) {
         const Whole high = whole_load(w + 256);
         add_four<5, 0, N>(w, high, x, sums);
         add_four<5, 4, N>(w + 128, high, x + 16 * N, sums);
@@ -497,13 +598,18 @@ inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole *sums) {
         for (int u = 0; u < UNITS; u++)
             add_four<6, 0, N>(w + u * 192, whole_load(w + u * 192 + 128), x + u * LANES * N, sums);
     } else {
-        constexpr int VECTORS = BITS == 4 ? 2 : 4;
+        constexpr int VECTORS = BITS == 8 ? 4 : 2;
         HEADSTART_UNROLL
         for (int v = 0; v < VECTORS * UNITS; v++) {
             const uint8_t *four = x + (v / VECTORS * LANES + v % VECTORS * 4) * N;
             const Whole codes = whole_load(w + v * 64);
-            add_step<BITS, N>(BITS == 4 ? low_half(codes) : codes, four, sums);
-            if (BITS == 4) add_step<BITS, N>(high_half(codes), four + 8 * N, sums);
+            if constexpr (BITS == 8) {
+                add_step<8, N>(codes, four, sums);
+            } else {
+                const Whole low = low_half(codes), high = high_half(codes);
+                add_step<BITS, N>(BITS == TABLED ? looked_up(table, low) : low, four, sums);
+                add_step<BITS, N>(BITS == TABLED ? looked_up(table, high) : high, four + 8 * N, sums);
+            }
         }
     }
     w += BYTES;
@@ -517,6 +623,7 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t
     const int64_t parts = of.group / (LANES * UNITS), first = from * UNIT / of.group;
     const uint8_t *factors = x + grouped_padded(of.inputs) * N + from * UNIT / of.rounded() * N * 4;
     const uint8_t *starts = x + (grouped_sums_at(of.inputs) + first * 4) * N;
+    const Whole table = BITS == TABLED ? table_of(of.table) : whole_zero();
     x += from * UNIT * N;
     Real sums[N];
     HEADSTART_UNROLL
@@ -535,7 +642,7 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t
             }
             int64_t part = parts;
             do {
-                add_codes<BITS, UNITS, N>(w, x, whole);
+                add_codes<BITS, UNITS, N>(w, x, table, g % 2, whole);
                 x += LANES * UNITS * N;
             } while (--part > 0);
             const Real scale = scale_of(of, scales, g);

@@ -31,9 +31,10 @@ inline void widen_four(const uint8_t *low, Whole high, Whole less, uint8_t *to) 
 
 // Codes of `inputs` inputs, a multiple of 16 (of 5 bits of 32).
 template <int BITS>
-inline void widen_codes(const uint8_t *w, int64_t inputs, int64_t minimum, uint8_t *to) {
-    const Whole less = _mm512_set1_epi8(char(minimum > 0 ? minimum : 0));
-    const int64_t bytes = inputs * LANES * BITS / 8;
+inline void widen_codes(const Grouping &of, const uint8_t *w, int64_t inputs, uint8_t *to) {
+    const int64_t taken = of.taken_off();
+    const Whole less = _mm512_set1_epi8(char(taken > 0 ? taken : 0));
+    const int64_t bytes = inputs * LANES * (BITS == TABLED ? 4 : BITS) / 8;
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(w + at + AHEAD);
     if constexpr (BITS == 8) {
         for (int64_t at = 0; at < bytes; at += 64) put_step(to + at, whole_load(w + at), less);
@@ -44,6 +45,15 @@ inline void widen_codes(const uint8_t *w, int64_t inputs, int64_t minimum, uint8
             put_step(to + 64, low_half(b), less);
             put_step(to + 128, high_half(a), less);
             put_step(to + 192, high_half(b), less);
+        }
+    } else if constexpr (BITS == TABLED) {
+        const Whole table = table_of(of.table);
+        for (int64_t at = 0; at < bytes; at += 128, to += 256) {
+            const Whole a = whole_load(w + at), b = whole_load(w + at + 64);
+            put_step(to, looked_up(table, low_half(a)), less);
+            put_step(to + 64, looked_up(table, low_half(b)), less);
+            put_step(to + 128, looked_up(table, high_half(a)), less);
+            put_step(to + 192, looked_up(table, high_half(b)), less);
         }
     } else if constexpr (BITS == 5) {
         for (int64_t at = 0; at < bytes; at += 320, to += 512) {
@@ -60,7 +70,7 @@ inline void widen_codes(const uint8_t *w, int64_t inputs, int64_t minimum, uint8
 template <int BITS>
 inline void widen(const Grouping &of, const uint8_t *w, int64_t groups, Widened &to) {
     const uint8_t *scales = w + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
-    widen_codes<BITS>(w, groups * of.group, of.minimum, to.codes);
+    widen_codes<BITS>(of, w, groups * of.group, to.codes);
     for (int64_t g = 0; g < groups; g++) {
         real_store(to.scales + g * LANES, scale_of(of, scales, g));
         if (of.minimum == STORED) real_store(to.minimums + g * LANES, scale_of(of, minimums, g));
@@ -146,7 +156,7 @@ class TilePipeline {
   public:
     TilePipeline(const Grouping &of, int64_t count, const uint8_t *x, int64_t stride)
         : of_(of), x_(x), stride_(stride), count_(count),
-          sums_(of.minimum > 0 ? tile_sums<true> : tile_sums<false>),
+          sums_(of.taken_off() > 0 ? tile_sums<true> : tile_sums<false>),
           add_(of.minimum == STORED ? add_block<true, 16> : add_block<false, 16>),
           add_few_(of.minimum == STORED ? add_block<true, 8> : add_block<false, 8>) {}
 

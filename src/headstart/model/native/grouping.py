@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -9,45 +10,58 @@ import torch
 from numpy.typing import NDArray
 
 from headstart.model import native
-from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights
+from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights, JoinedWeights
 from headstart.model.native.memory import Pointed, aligned
 from headstart.model.native.structs import Product
 
-FLOATS, HALVES, UNITS = range(3)
+FLOATS, HALVES, UNITS, POWERS = range(4)
 """How scales and minimums are stored; the enum Scales of grouped.h."""
 
 STORED = -1
 """Minimums are stored; otherwise each is the same whole multiple of its scale, and only that multiple is."""
 
-FIVES = 32
-"""Inputs whose codes of 5 bits lie together."""
+TOGETHER = 32
+"""Inputs whose codes of 3 and of 5 bits lie together."""
 
-_MULTIPLES = (0, 8, 12, 16, 32, 128)  # of symmetric codes of 4, 5, 6 and 8 bits and of MXFP4: where zero stands
+_MULTIPLES = (0, 4, 8, 16, 32, 128)  # of symmetric codes of 3, 4, 5, 6 and 8 bits: where zero stands
 
 
 class Form(NamedTuple):
     """How a product keeps its scales and minimums. The form is found in the numbers, and changes none of them."""
 
     scales: int
-    """FLOATS, HALVES or UNITS."""
+    """FLOATS, HALVES, UNITS or POWERS."""
     minimum: int
     """STORED, or so many times the scale."""
 
 
 def form_of(weights: GroupedWeights) -> Form:
     """The smallest form that holds these scales and minimums exactly."""
-    multiple = next((c for c in _MULTIPLES if np.array_equal(weights.minimums, np.float32(c) * weights.scales)), STORED)
+    multiple = 0 if weights.table is not None else _multiple(weights)
     kept = [(weights.scales, weights.scale_units)]
     if multiple == STORED:
         kept.append((weights.minimums, weights.minimum_units))
+    if all(_are_powers(numbers) for numbers, _ in kept):
+        return Form(POWERS, multiple)
     if all(_in_units(numbers, units, weights.group) for numbers, units in kept):
         return Form(UNITS, multiple)
     return Form(HALVES if all(_is_half(numbers) for numbers, _ in kept) else FLOATS, multiple)
 
 
+def _multiple(weights: GroupedWeights) -> int:
+    """So many times its scale each minimum is; or STORED."""
+    scales, minimums = weights.scales, weights.minimums
+    return next((c for c in _MULTIPLES if np.array_equal(minimums, np.float32(c) * scales)), STORED)
+
+
 def _is_half(numbers: NDArray[np.float32]) -> bool:
     with np.errstate(over="ignore"):
         return np.array_equal(numbers.astype(np.float16).astype(np.float32), numbers)
+
+
+def _are_powers(numbers: NDArray[np.float32]) -> bool:
+    """Whether all are powers of two that are not subnormal, or zero."""
+    return not (numbers.view(np.uint32) & 0x807FFFFF).any()
 
 
 def _in_units(numbers: NDArray[np.float32], units: NDArray[np.float32] | None, group: int) -> bool:
@@ -58,19 +72,29 @@ def _in_units(numbers: NDArray[np.float32], units: NDArray[np.float32] | None, g
     return bool(np.abs(whole + 0.5).max(initial=0) <= 127.5) and np.array_equal(whole * spread, numbers)
 
 
-def kind_of_codes(bits: int, group: int) -> int:
-    """The kind of product that takes such codes. Those of 5 bits lie by 32 inputs, and take 6 in smaller groups."""
-    if bits == 5 and group < FIVES:
-        bits = 6
-    return {4: native.GROUPED4, 5: native.GROUPED5, 6: native.GROUPED6}.get(bits, native.GROUPED8)
+def kind_of_codes(bits: int, group: int, inputs: int) -> int:
+    """The kind of product that takes such codes. Those of 5 bits lie by 32 inputs, and take 6 in smaller groups; those
+    of 3 bits take 4 in smaller groups of which there is an odd number."""
+    if (bits == 5 and group < TOGETHER) or (bits == 3 and group < TOGETHER and inputs % TOGETHER):
+        bits += 1
+    return _KINDS[bits]
+
+
+_KINDS = {
+    2: native.GROUPED2, 3: native.GROUPED3, 4: native.GROUPED4, 5: native.GROUPED5, 6: native.GROUPED6,
+    8: native.GROUPED8,
+}  # fmt: skip
 
 
 def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | None) -> Product:
     """A product of these weights, laid out for the kernels and kept alive by `of`."""
     form, kernels = form_of(weights), native.kernels()
     outputs, inputs = weights.codes.shape
-    kind = kind_of_codes(weights.bits, weights.group)
-    product = Product(None, None, None, of.gain(bias), inputs, outputs, kind, weights.group, form.scales, form.minimum)
+    kind = kind_of_codes(weights.bits, weights.group, inputs)
+    product = Product(
+        bias=of.gain(bias), inputs=inputs, outputs=outputs, kind=kind, group=weights.group, scales=form.scales,
+        minimum=form.minimum, results=outputs,
+    )  # fmt: skip
     packed = aligned(kernels.grouped_bytes(product))
     arrays = (weights.codes, weights.scales, weights.minimums, weights.scale_units, weights.minimum_units)
     held = [None if array is None else np.ascontiguousarray(array) for array in arrays]
@@ -79,7 +103,22 @@ def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | N
     product.weights = of.pointer(packed)
     if weights.order is not None:
         product.order = of.pointer(torch.from_numpy(weights.order))
+    if weights.table is not None:
+        product.table = of.pointer(torch.from_numpy(weights.table))
     return product
+
+
+def joined_product(of: Pointed, weights: JoinedWeights, bias: torch.Tensor | None) -> Product:
+    """A product of these weights, each part in codes of its own."""
+    ends = list(itertools.accumulate(part.shape[0] for part in weights.parts))
+    products = []
+    for part, end in zip(weights.parts, ends, strict=True):
+        own = None if bias is None else bias[end - part.shape[0] : end]
+        products.append(grouped_product(of, part, own))
+        products[-1].results = ends[-1]
+    for product, more in itertools.pairwise(products):
+        product.more = of.structure(more)
+    return products[0]
 
 
 def channel_product(of: Pointed, weights: ChannelWeights, bias: torch.Tensor | None) -> Product:
@@ -90,4 +129,4 @@ def channel_product(of: Pointed, weights: ChannelWeights, bias: torch.Tensor | N
     addresses = of.pointer(packed), of.pointer(torch.from_numpy(weights.scales)), of.pointer(shift)
     codes = np.ascontiguousarray(weights.codes)
     kernels.pack_whole(codes.ctypes.data, inputs, outputs, addresses[0], addresses[2], torch.get_num_threads())
-    return Product(*addresses, of.gain(bias), inputs, outputs, native.INT8)
+    return Product(*addresses, of.gain(bias), inputs, outputs, native.INT8, results=outputs)

@@ -124,6 +124,19 @@ inline Vec exponential(Vec x) {
     return y * power;
 }
 
+inline Vec sigmoid(Vec x) { return 1.0f / (1.0f + exponential(-x)); }
+
+inline Vec silu(Vec x) { return x / (1.0f + exponential(-x)); }
+
+// ln(1 + e^x), by ln(1 + y) = 2 artanh(y / (2 + y)) for y = e^-|x|: the artanh of a third or less, whose series ends soon.
+inline Vec softplus(Vec x) {
+    const Vec y = exponential(x < 0 ? x : -x), s = y / (y + 2.0f), square = s * s;
+    Vec series = splat(1.0f / 17);
+    HEADSTART_UNROLL
+    for (int n = 15; n > 0; n -= 2) series = series * square + 1.0f / float(n);
+    return (x > 0 ? x : Vec{}) + series * s * 2.0f;
+}
+
 // cap * tanh(x / cap)
 inline Vec capped(Vec x, float cap) { return cap - (2.0f * cap) / (exponential(x * (2.0f / cap)) + 1.0f); }
 

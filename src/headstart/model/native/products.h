@@ -25,9 +25,11 @@ enum Kind {
     GROUPED5 = 5,  // the same with codes of 5 bits, in groups of 32 or more
     GROUPED6 = 6,  // of 6 bits
     GROUPED8 = 7,  // of 8 bits
+    GROUPED2 = 8,  // of 2 bits
+    GROUPED3 = 9,  // of 3 bits, in groups of 16 only where the inputs are a multiple of 32
 };
 
-inline bool is_grouped(int64_t kind) { return kind >= GROUPED4 && kind <= GROUPED8; }
+inline bool is_grouped(int64_t kind) { return kind >= GROUPED4 && kind <= GROUPED3; }
 
 struct Product {
     const void *weights;
@@ -38,10 +40,17 @@ struct Product {
     int64_t kind;
     int64_t group, scales, minimum; // grouped kinds only: inputs of a group, and see `Grouping`
     const int32_t *order;           // the same
+    const int8_t *table;            // the same
+    int64_t results;                // numbers from a row's results to the next row's: `outputs`, and those of `more`
+    const Product *more;            // further outputs of the same inputs, in codes of another kind; or null
+
+    // Bytes of a row as this product takes it, from one row to the next, and as `more` takes it.
+    int64_t row_bytes() const;
 };
 
 inline Grouping grouping(const Product &p) {
-    return Grouping{p.kind == GROUPED8 ? 8 : p.kind - GROUPED4 + 4, p.group, p.scales, p.minimum, p.inputs, p.order};
+    constexpr int64_t BITS[] = {4, 5, 6, 8, 2, 3};  // by kind
+    return Grouping{BITS[p.kind - GROUPED4], p.group, p.scales, p.minimum, p.inputs, p.order, p.table};
 }
 
 inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -65,6 +74,8 @@ inline int64_t row_stride(int64_t kind, int64_t in) {
     return bytes % 512 ? bytes : bytes + 64;
 }
 
+inline int64_t Product::row_bytes() const { return row_stride(kind, inputs) + (more ? more->row_bytes() : 0); }
+
 inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in) * LANES * number_bytes(kind); }
 
 inline bool supported(int64_t kind) {
@@ -87,8 +98,12 @@ inline bool supported(int64_t kind) {
 // Rows that there must be room for where `count` are multiplied.
 inline int64_t row_room(int64_t count) { return round_up(count, 32) + 16; }
 
+// Where the rows that `more` takes begin, behind those of the product itself.
+inline int64_t more_rows(const Product &p, int64_t count) { return row_room(count) * row_stride(p.kind, p.inputs); }
+
 // Convert row r of `count` to the numbers that the next product takes.
 inline void convert_row(const Product &next, const float *row, int64_t r, int64_t count, uint8_t *rows, float *scale) {
+    if (next.more) convert_row(*next.more, row, r, count, rows + more_rows(next, count), scale);
     if (is_grouped(next.kind)) {
         convert_grouped(grouping(next), row, r, count, row_stride(next.kind, next.inputs), rows);
         return;
@@ -345,7 +360,7 @@ inline void multiply_few(const Product &p, int64_t pair, const uint8_t *x, const
                                 {p, (2 * pair + 3) * LANES}};
     for (int64_t r = 0; r < count; r++)
         for (int side = 0; side < 4; side++)
-            put_tile_row<KIND>(outputs[side], sums[side] + r * LANES, x_scale + r, y + r * p.outputs);
+            put_tile_row<KIND>(outputs[side], sums[side] + r * LANES, x_scale + r, y + r * p.results);
 }
 
 template <int KIND>
@@ -362,7 +377,7 @@ inline void multiply_rows(const Product &p, int64_t pair, const uint8_t *x, cons
         for (int64_t r = 0; r < rows; r++)
             for (int side = 0; side < 2; side++)
                 put_tile_row<KIND>(outputs[side], sums[r / 16 * 2 + side] + r % 16 * LANES, x_scale + m + r,
-                                   y + (m + r) * p.outputs);
+                                   y + (m + r) * p.results);
     }
 }
 
@@ -530,7 +545,7 @@ inline void chain_block(const Product &p, int64_t from, int64_t to, const uint8_
                 if (done + steps < all) continue;
                 for (int64_t r = m; r < m + n; r++)
                     for (int side = 0; side < 2; side++)
-                        put_sums(outputs[side], sums[r][side], x_scale[r], y + r * p.outputs);
+                        put_sums(outputs[side], sums[r][side], x_scale[r], y + r * p.results);
             }
         }
     }
@@ -547,7 +562,7 @@ inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_
     const int64_t most = round_up((count + blocks - 1) / blocks, MOST_ROWS);
     for (int64_t m = 0; m < count; m += most)
         chain_block<S>(p, from, to, x + m * stride, x_scale + m, count - m < most ? count - m : most, work,
-                       y + m * p.outputs);
+                       y + m * p.results);
 }
 
 #if defined(HEADSTART_GROUPED)
@@ -558,7 +573,7 @@ inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_
 // lie far apart, and waiting for each would take as long as its product.
 inline void fetch_results(const Product &p, float *y, int64_t m, int64_t count, int64_t output) {
     const int64_t end = m + LANES < count ? m + LANES : count;
-    for (int64_t r = m; r < end; r++) __builtin_prefetch(y + r * p.outputs + output, 1);
+    for (int64_t r = m; r < end; r++) __builtin_prefetch(y + r * p.results + output, 1);
 }
 
 // All rows against the pairs of panels [from, to) of codes in groups, by tiles, so many rows at a time that their results
@@ -589,7 +604,7 @@ inline void tiled_pairs(const Product &p, int64_t from, int64_t to, const uint8_
             const Outputs outputs[2] = {{p, 2 * pair * LANES}, {p, (2 * pair + 1) * LANES}};
             for (int64_t m = 0; m < rows; m++)
                 for (int side = 0; side < 2; side++)
-                    outputs[side].put(load(totals[side] + m * LANES), y + (first + m) * p.outputs);
+                    outputs[side].put(load(totals[side] + m * LANES), y + (first + m) * p.results);
         }
     }
 }
@@ -605,7 +620,8 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
     const int64_t stride = row_stride(p.kind, p.inputs), blocks = of.blocks(), bytes = of.panel_bytes();
     const auto [step, tiled] = interleaved(of, count);
 #if defined(HEADSTART_TILES)
-    if (tiled) return tiled_pairs<BITS>(p, from, to, x, count, y);
+    if constexpr (BITS != 2 && BITS != 3)
+        if (tiled) return tiled_pairs<BITS>(p, from, to, x, count, y);
 #endif
     constexpr int LEAST = BITS == 5 ? 2 : 1;  // codes of 5 bits lie by 32 inputs, so groups are not smaller
     const GroupedRows multiply = (p.group == LANES ? grouped_rows_of<BITS, LEAST> : grouped_rows_of<BITS, 2>)(step);
@@ -619,7 +635,7 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
             w += together * of.record_bytes(of.groups(0));
         }
         const Outputs outputs(p, panel * LANES);
-        for (int64_t m = 0; m < count; m++) outputs.put(load(totals + m * LANES), y + m * p.outputs);
+        for (int64_t m = 0; m < count; m++) outputs.put(load(totals + m * LANES), y + m * p.results);
     }
 }
 
@@ -636,9 +652,8 @@ inline void share(int64_t pairs, int64_t *from, int64_t *to) {
     *to = pairs * (me + 1) / threads;
 }
 
-// y [count, outputs] = x W^T (+ bias), shared out by panels over the threads of the parallel region it is called in.
-// work: this thread's own, `sums_of(count)` numbers.
-inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work, float *y) {
+// The outputs of a product without those of `more`: see `multiply`.
+inline void multiply_own(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work, float *y) {
     int64_t from, to;
     share(round_up(p.outputs, 2 * LANES) / (2 * LANES), &from, &to);
     if (p.kind == FLOAT32)
@@ -646,12 +661,18 @@ inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, i
     else if (p.kind == BF16_WIDE)
         chain_pairs<WideStep<BFloat16>>(p, from, to, x, x_scale, count, work, y);
 #if defined(HEADSTART_GROUPED)
+    else if (p.kind == GROUPED4 && p.table)
+        grouped_pairs<TABLED>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED4)
         grouped_pairs<4>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED5)
         grouped_pairs<5>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED6)
         grouped_pairs<6>(p, from, to, x, count, work, y);
+    else if (p.kind == GROUPED2)
+        grouped_pairs<2>(p, from, to, x, count, work, y);
+    else if (p.kind == GROUPED3)
+        grouped_pairs<3>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED8)
         grouped_pairs<8>(p, from, to, x, count, work, y);
 #endif
@@ -670,5 +691,15 @@ inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, i
         chain_pairs<Int8Step>(p, from, to, x, x_scale, count, work, y);
 #endif
 #endif
+}
+
+// y [count, results] = x W^T (+ bias), shared out by panels over the threads of the parallel region it is called in.
+// work: this thread's own, `sums_of(count)` numbers.
+inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work, float *y) {
+    for (const Product *own = &p; own; own = own->more) {
+        multiply_own(*own, x, x_scale, count, work, y);
+        x += more_rows(*own, count);
+        y += own->outputs;
+    }
 #pragma omp barrier
 }

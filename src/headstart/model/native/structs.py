@@ -1,4 +1,4 @@
-"""The structures that are handed to the kernels: the mirrors of those in decoder.cpp, products.h and attention.h.
+"""The structures that are handed to the kernels: the mirrors of those in decoder.cpp and the headers.
 
 A field that is added on one side alone would make the kernels read something else in silence. The library therefore
 says how its structures lie in memory, and `difference` compares that with these once, when the library is loaded.
@@ -17,7 +17,9 @@ class Product(ctypes.Structure):
     _fields_ = (
         *((name, _pointer) for name in ("weights", "scale", "shift", "bias")),
         *((name, _number) for name in ("inputs", "outputs", "kind", "group", "scales", "minimum")),
-        ("order", _pointer),
+        *((name, _pointer) for name in ("order", "table")),
+        ("results", _number),
+        ("more", _pointer),
     )
 
 
@@ -34,10 +36,28 @@ ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu")
 """In the order of the enum Activation."""
 
 
+ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2 = range(4)
+"""What `Mixer.kind` may be; the enum MixerKind."""
+
+MOST_TAPS = 8
+"""Of a convolution; as in mixers.h."""
+
+
+class Mixer(ctypes.Structure):
+    """struct Mixer of mixers.h. Made without arguments it is none: the layer attends."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("taps", "conv_bias", "decay", "step_bias", "skip")),
+        ("norm", Norm),
+        *((name, _number) for name in ("channels", "gates", "heads", "groups", "key_dim", "value_dim", "kind")),
+    )
+
+
 class Layer(ctypes.Structure):
     """struct Layer of decoder.cpp."""
 
     _fields_ = (
+        ("mixer", Mixer),
         *(
             (name, Norm)
             for name in ("attention_in", "attention_out", "mlp_in", "mlp_out", "q_norm", "k_norm", "v_norm")
@@ -49,7 +69,7 @@ class Layer(ctypes.Structure):
         *((name, _real) for name in ("scaling", "softcap", "residual_factor", "layer_factor")),
         *((name, _flag) for name in ("activation", "gated")),
         *((name, _flag) for name in ("norm_over_all", "gain_by_head")),
-        *((name, _flag) for name in ("norm_after_rotation", "value_is_key", "parallel")),
+        *((name, _flag) for name in ("norm_after_rotation", "value_is_key", "parallel", "attention_gated")),
     )
 
 
@@ -86,10 +106,27 @@ class Visible(ctypes.Structure):
     _fields_ = tuple((name, _pointer) for name in ("first", "last", "extra_begin", "extra"))
 
 
+class Walks(ctypes.Structure):
+    """struct Walks of mixers.h."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("planes", "kept", "log")),
+        *((name, _number) for name in ("slots", "log_rows", "taps")),
+        *((name, _pointer) for name in ("sources", "logged_begin", "logged", "visit_begin", "inputs", "depths")),
+        *((name, _pointer) for name in ("store_begin", "store_visits", "store_planes", "store_inputs")),
+        *((name, _pointer) for name in ("write_begin", "write_rows", "write_places")),
+        *((name, _number) for name in ("segments", "deepest")),
+    )
+
+
 class DraftHead(ctypes.Structure):
     """struct DraftHead of decoder.cpp."""
 
-    _fields_ = (("fuse", Product), ("state_norm", Norm), ("residual_normed", _flag), ("output_normed", _flag))
+    _fields_ = (
+        ("fuse", Product),
+        *((name, Norm) for name in ("state_norm", "embedding_norm")),
+        *((name, _flag) for name in ("state_first", "residual_normed", "output_normed")),
+    )
 
 
 class Batch(ctypes.Structure):
@@ -108,11 +145,12 @@ class Batch(ctypes.Structure):
         ("threads", _number),
         ("draft_head", ctypes.POINTER(DraftHead)),
         *((name, _pointer) for name in ("states", "features", "output_states")),
+        ("walks", ctypes.POINTER(Walks)),
     )
 
 
 MIRRORS: tuple[type[ctypes.Structure], ...] = (
-    Product, Norm, Layer, TokenInputs, Model, Visible, DraftHead, Batch,
+    Product, Norm, Mixer, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
 )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from torch import nn
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
-from headstart.model.grouped import ChannelWeights
-from headstart.model.native.grouping import channel_product, grouped_product
+from headstart.model.grouped import ChannelWeights, JoinedWeights
+from headstart.model.native.grouping import channel_product, grouped_product, joined_product
 from headstart.model.native.memory import Pointed, aligned
 from headstart.model.native.structs import Product
 
@@ -70,8 +70,13 @@ class NativeWeights(Pointed):
         """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind."""
         if isinstance(linear, GroupedLinear):
             coded = linear.weights
-            made = channel_product if isinstance(coded, ChannelWeights) else grouped_product
-            return made(self, coded, linear.bias)  # type: ignore[arg-type]
+            match coded:
+                case ChannelWeights():
+                    return channel_product(self, coded, linear.bias)
+                case JoinedWeights():
+                    return joined_product(self, coded, linear.bias)
+                case _:
+                    return grouped_product(self, coded, linear.bias)
         if not isinstance(linear, nn.Linear):
             raise UnsupportedModel(
                 f"the row kernels do not take a layer of the type {type(linear).__name__}",
@@ -92,4 +97,4 @@ class NativeWeights(Pointed):
             *addresses,
             torch.get_num_threads(),
         )
-        return Product(*addresses, self.gain(linear.bias), inputs, outputs, kind)
+        return Product(*addresses, self.gain(linear.bias), inputs, outputs, kind, results=outputs)

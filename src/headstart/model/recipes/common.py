@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headstart.model.recipes.recipe import Activation, Attention, Layer, Mlp, Norm, Recipe, Rope
 from headstart.model.recipes.stated import FIXED_ROPE, Stated
 
@@ -85,12 +83,12 @@ def layer(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) -> Lay
 
 def with_norms(layer: Layer, q: Norm, k: Norm) -> Layer:
     """The same layer with norms of queries and keys."""
-    return replace(layer, attention=replace(layer.attention, q_norm=q, k_norm=k))
+    return layer.attending(q_norm=q, k_norm=k)
 
 
 def windowed(layer: Layer, window: int | None) -> Layer:
     """The same layer with another window."""
-    return replace(layer, attention=replace(layer.attention, window=window))
+    return layer.attending(window=window)
 
 
 def shared(layers: list[Layer]) -> tuple[Layer, ...]:

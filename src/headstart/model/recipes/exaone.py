@@ -20,7 +20,7 @@ def exaone4(stated: Stated) -> Recipe:
         mlp_in=None,
         mlp_out=rms(stated, "post_feedforward_layernorm"),
     )
-    still = replace(plain, attention=replace(plain.attention, rope=None))
+    still = plain.attending(rope=None)
     every = stated.get("sliding_window") is None
     return decoder(
         stated, [windowed(plain, window) if every or window is not None else still for window in windows(stated)]

@@ -65,7 +65,7 @@ def gemma3(stated: Stated) -> Recipe:
     return replace(
         made,
         layers=tuple(
-            replace(x, attention=replace(x.attention, q_norm=q, k_norm=k, softcap=None))  # transformers caps no scores
+            x.attending(q_norm=q, k_norm=k, softcap=None)  # transformers caps no scores
             for x in made.layers
         ),
     )

@@ -14,7 +14,7 @@ def granite(stated: Stated) -> Recipe:
     plain = layer(stated)
     plain = replace(
         plain,
-        attention=replace(plain.attention, scaling=float(stated.attention_multiplier)),
+        mixer=replace(plain.attention, scaling=float(stated.attention_multiplier)),
         residual_factor=float(stated.residual_multiplier),
     )
     return replace(

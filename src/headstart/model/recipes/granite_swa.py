@@ -22,5 +22,5 @@ def granite_swa(stated: Stated) -> Recipe:
     for layer, theta, window in zip(made.layers, thetas, windows(stated), strict=True):
         rope = Rope(layer.attention.dim, module=modules[theta]) if theta else None
         attention = replace(layer.attention, rope=rope, window=window, sinks="self_attn.sinks")
-        layers.append(replace(layer, attention=attention))
+        layers.append(replace(layer, mixer=attention))
     return replace(made, layers=shared(layers), rotary=None)

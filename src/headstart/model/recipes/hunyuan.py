@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headstart.model.recipes.common import decoder, layer, rms, with_norms
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import FIXED_ROPE, Stated
@@ -25,5 +23,5 @@ def hunyuan_v1_dense(stated: Stated) -> Recipe:
     alpha = (stated.get("rope_parameters") or {}).get("alpha")
     plain = layer(stated, "alpha", kinds=FIXED_ROPE | {"dynamic"} if alpha else FIXED_ROPE)
     plain = with_norms(plain, rms(stated, "self_attn.query_layernorm"), rms(stated, "self_attn.key_layernorm"))
-    plain = replace(plain, attention=replace(plain.attention, norm_after_rope=True))
+    plain = plain.attending(norm_after_rope=True)
     return decoder(stated, [plain] * stated.num_hidden_layers)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headstart.model.recipes.common import decoder, layer, rms, windowed, windows, with_norms
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import Stated
@@ -37,7 +35,7 @@ def ministral3(stated: Stated) -> Recipe:
     found = stated.rope("llama_4_scaling_beta", "max_position_embeddings")  # the latter is the config's own again
     beta, origin = found["llama_4_scaling_beta"], found["original_max_position_embeddings"]
     plain = windowed(layer(stated, "llama_4_scaling_beta", "max_position_embeddings"), stated.get("sliding_window"))
-    plain = replace(plain, attention=replace(plain.attention, query_beta=beta, query_origin=origin))
+    plain = plain.attending(query_beta=beta, query_origin=origin)
     return decoder(stated, [plain] * stated.num_hidden_layers)
 
 

@@ -31,4 +31,4 @@ def ernie4_5(stated: Stated) -> Recipe:
 def _turning_in_pairs(layer: Layer) -> Layer:
     rope = layer.attention.rope
     assert rope is not None, "a layer as Llama's turns"
-    return replace(layer, attention=replace(layer.attention, rope=replace(rope, pairs=True)))
+    return layer.attending(rope=replace(rope, pairs=True))

@@ -19,7 +19,7 @@ def phi3(stated: Stated) -> Recipe:
     plain = windowed(layer(stated), stated.get("sliding_window"))
     plain = replace(
         plain,
-        attention=replace(plain.attention, qkv=("self_attn.qkv_proj",)),
+        mixer=replace(plain.attention, qkv=("self_attn.qkv_proj",)),
         mlp=replace(plain.mlp, gate_up=("mlp.gate_up_proj",)),
     )
     return decoder(stated, [plain] * stated.num_hidden_layers)

@@ -9,25 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from headstart.model.recipes.mixers import Recurrent
+from headstart.model.recipes.norms import Norm
+
+__all__ = ["Attention", "Layer", "LayerInput", "Mlp", "Norm", "Recipe", "Rope", "TokenInputs", "windows_of"]
 
 Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu"]
-
-
-@dataclass(frozen=True)
-class Norm:
-    """A norm of rows: gain * (x - mean) / spread + bias."""
-
-    name: str | None
-    """The module that holds gain and bias; None for a norm without weights."""
-    eps: float
-    kind: Literal["rms", "layer"] = "rms"
-    """"rms" takes no mean off."""
-    offset: float = 0.0
-    """What is added to the stored gain: in float32 with `wide_gain`, else in the gain's own dtype."""
-    wide_gain: bool = False
-    """Whether the gain is applied before the row is rounded to the model's dtype (Gemma) or after it (Llama)."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +70,14 @@ class Attention:
     query_beta: float = 0.0
     """Queries are multiplied by 1 + beta * ln(1 + floor(position / origin)) (Ministral 3)."""
     query_origin: int = 1
+    gated: bool = False
+    """Whether each head's queries are followed by as many numbers of a gate, whose sigmoid its output is multiplied by
+    (Qwen3.5)."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """`qkv`: the linear layers that read its input."""
+        return self.qkv
 
 
 @dataclass(frozen=True)
@@ -108,9 +106,10 @@ class LayerInput:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: x += attention(x), x += mlp(x), each with a norm before it, after it, or both."""
+    """One layer: x += mixer(x), x += mlp(x), each with a norm before it, after it, or both."""
 
-    attention: Attention
+    mixer: Attention | Recurrent
+    """What looks at other tokens; most fields that concern it are called after attention."""
     mlp: Mlp
     attention_in: Norm | None
     mlp_in: Norm | None
@@ -125,10 +124,20 @@ class Layer:
     """The tensor of one number by which the stream is multiplied after the layer (Gemma 4)."""
 
     @property
+    def attention(self) -> Attention:
+        """Its mixer, in families where all are attention."""
+        assert isinstance(self.mixer, Attention), "the layer is recurrent"
+        return self.mixer
+
+    def attending(self, **changes: Any) -> Layer:
+        """The same layer with these fields of its attention changed."""
+        return replace(self, mixer=replace(self.attention, **changes))
+
+    @property
     def linears(self) -> list[str]:
         """The names of all its linear layers."""
         own = [] if self.input is None else [self.input.gate, self.input.out]
-        return [*self.attention.qkv, self.attention.out, *self.mlp.gate_up, self.mlp.down, *own]
+        return [*self.mixer.inputs, self.mixer.out, *self.mlp.gate_up, self.mlp.down, *own]
 
 
 @dataclass(frozen=True)
@@ -183,16 +192,29 @@ class Recipe:
 
     @property
     def widths(self) -> set[int]:
-        """Of all rows and attention heads."""
+        """Of all rows, and of the heads of attention and of states."""
         found = {self.width}
         for _, layer in self.kinds:
-            found |= {layer.attention.dim, layer.mlp.width} | ({layer.input.width} if layer.input else set())
+            mixer = layer.mixer
+            found |= {mixer.dim} if isinstance(mixer, Attention) else mixer.widths
+            found |= {layer.mlp.width} | ({layer.input.width} if layer.input else set())
         return found
 
     @property
     def stored(self) -> dict[int, Attention]:
         """The layers that store keys and values."""
-        return {i: layer.attention for i, layer in enumerate(self.layers) if layer.attention.keys_of is None}
+        found = {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Attention)}
+        return {i: attention for i, attention in found.items() if attention.keys_of is None}
+
+    @property
+    def recurrent(self) -> dict[int, Recurrent]:
+        """The layers that keep a state."""
+        return {i: layer.mixer for i, layer in enumerate(self.layers) if not isinstance(layer.mixer, Attention)}
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """The different ones, in order of appearance."""
+        return [layer.mixer for _, layer in self.kinds if isinstance(layer.mixer, Attention)]
 
     def joined_with(self, module: str) -> list[str]:
         """The linear layers of the same input as this one of the model, itself among them: decoders join them, so they
@@ -200,7 +222,7 @@ class Recipe:
         owner, _, rest = module.removeprefix(f"{self.stack}.").partition(".")
         if owner.isdigit() and int(owner) < len(self.layers):
             layer = self.layers[int(owner)]
-            for names in (layer.attention.qkv, layer.mlp.gate_up):
+            for names in (layer.mixer.inputs, layer.mlp.gate_up):
                 if rest in names:
                     return [f"{self.stack}.{owner}.{name}" for name in names]
         return [module]
@@ -208,4 +230,5 @@ class Recipe:
 
 def windows_of(layers: Sequence[Layer]) -> list[int | None]:
     """The different sliding windows, None for full attention."""
-    return sorted({layer.attention.window for layer in layers}, key=lambda w: w or 0)
+    mixers = (layer.mixer for layer in layers)
+    return sorted({mixer.window for mixer in mixers if isinstance(mixer, Attention)}, key=lambda w: w or 0)

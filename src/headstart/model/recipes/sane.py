@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import fields
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
 
@@ -29,14 +31,15 @@ def _wrong(recipe: Recipe) -> Iterator[str]:
     )
     yield from _norms(recipe.final_norm, recipe.embedding_norm)
     for index, layer in enumerate(recipe.layers):
-        if (of := layer.attention.keys_of) is not None and not 0 <= of < index:
+        of = layer.mixer.keys_of if isinstance(layer.mixer, Attention) else None
+        if of is not None and not (0 <= of < index and of in recipe.stored):
             yield f"layer {index} has the keys of layer {of}"
     for _, layer in recipe.kinds:
         yield from _layer(layer)
 
 
 def _layer(layer: Layer) -> Iterator[str]:
-    yield from _attention(layer.attention)
+    yield from _attention(layer.mixer) if isinstance(layer.mixer, Attention) else _recurrent(layer.mixer)
     yield from _sizes(mlp_width=layer.mlp.width)
     yield from _factors(residual_factor=layer.residual_factor)
     yield from _norms(layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out)
@@ -58,6 +61,20 @@ def _attention(found: Attention) -> Iterator[str]:
     yield from _factors(scaling=found.scaling, softcap=found.softcap, query_beta=found.query_beta)
     yield from _sizes(query_origin=found.query_origin)
     yield from _norms(found.q_norm, found.k_norm, found.v_norm)
+
+
+def _recurrent(found: Recurrent) -> Iterator[str]:
+    sizes = {field.name: getattr(found, field.name) for field in fields(found) if field.type == "int"}
+    wrong = list(_sizes(**sizes))
+    yield from wrong
+    if not wrong and found.taps < 2:
+        yield "a convolution sums one input alone"
+    if isinstance(found, ShortConv):
+        return
+    yield from _norms(found.norm)
+    shared = found.key_heads if isinstance(found, DeltaRule) else found.groups
+    if not wrong and found.heads % shared:
+        yield f"{found.heads} heads of a recurrence cannot share {shared}"
 
 
 def _sizes(**sizes: object) -> Iterator[str]:

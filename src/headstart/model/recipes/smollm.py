@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headstart.model.recipes.common import decoder, layer, windowed, windows
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import Stated
@@ -14,6 +12,6 @@ def smollm3(stated: Stated) -> Recipe:
     stated.get("use_sliding_window")
     stated.get("no_rope_layer_interval")  # `no_rope_layers` says what comes of it, and 0 where a layer does not turn
     plain = layer(stated)
-    still = replace(plain, attention=replace(plain.attention, rope=None))
+    still = plain.attending(rope=None)
     kinds = zip(stated.no_rope_layers, windows(stated), strict=True)
     return decoder(stated, [windowed(plain if turns else still, window) for turns, window in kinds])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from headstart.base.errors import UnsupportedModel
+
+T = TypeVar("T")
 
 _SAYS_NOTHING = frozenset({
     "architectures", "attention_dropout", "attn_pdrop", "auto_map", "bos_token_id", "chunk_size_feed_forward",
@@ -75,6 +77,17 @@ class Stated:
         found = self.get(name)
         if found is not None and found not in values:
             raise self.refused(name, found)
+
+    def kinds(self, known: Mapping[str, T]) -> list[T]:
+        """What each of the layers is by `layer_types`.
+
+        Raises:
+            UnsupportedModel: a kind is not known.
+        """
+        stated = self.layer_types[: self.num_hidden_layers]
+        if unknown := set(stated) - known.keys():
+            raise self.refused("layer_types", sorted(unknown)[0])
+        return [known[kind] for kind in stated]
 
     def without_effect(self, *names: str) -> None:
         """Fields in files of this family that its class in transformers does not read."""

@@ -1,0 +1,376 @@
+// Recurrent layers: what recipes/mixers.py says, along the walks of states.py, in float32.
+//
+// A row's result is a function of its path. Each visit is one application of a layer's function to one row's numbers and
+// one state, always by the same instructions, so that a state has the same bits however the text was read. Threads share
+// the channels of the convolution, and tiles of a state's columns; no sum is ever split.
+//
+// A state is kept as [head][tile of columns][key][width of a tile]: what a thread works on lies together.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "norms.h"
+
+enum MixerKind : int64_t { ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2 };
+
+// What a layer is that does not attend. Its product `qkv` makes what it reads, side by side:
+//   SHORT_CONV  [b | c | x], whose convolution takes b * x
+//   DELTA_RULE  [q k v | z | b | a], whose convolution takes q, k and v
+//   MAMBA2      [z | x B C | dt], whose convolution takes x, B and C
+struct Mixer {
+    const float *taps;               // [taps, channels]
+    const float *conv_bias;          // [channels], or null
+    const float *decay;              // [heads]: -exp(A)
+    const float *step_bias;          // [heads]: what is added before softplus
+    const float *skip;               // [heads], of MAMBA2: D
+    Norm norm;                       // of each head (DELTA_RULE), of each group by its own gain (MAMBA2)
+    int64_t channels, gates;         // of the convolution; further numbers of a row
+    int64_t heads, groups;           // groups: heads of keys, which several heads share
+    int64_t key_dim, value_dim;      // of a head's state, whose columns are its values
+    int64_t kind;                    // MixerKind
+};
+
+// How the rows of each segment pass through the states of its slot, and where those lie: see states.py. Of the parts that
+// end in `begin`, segment s has the entries from begin[s] to begin[s + 1] of what follows them.
+struct Walks {
+    float *const *planes, *const *kept, *const *log;  // of each layer
+    int64_t slots, log_rows, taps;
+    const int64_t *sources;                           // [segments]: planes to begin with, or -1
+    const int64_t *logged_begin, *logged;             // rows of the log
+    const int64_t *visit_begin, *inputs, *depths;     // inputs: [visits, taps], the visit's own last
+    const int64_t *store_begin, *store_visits, *store_planes, *store_inputs;  // store_inputs: [stores, taps - 1]
+    const int64_t *write_begin, *write_rows, *write_places;
+    int64_t segments, deepest;                        // of the batch; the depth of its deepest node
+};
+
+constexpr int64_t MOST_TAPS = 8;
+constexpr int64_t CHANNELS = 256;  // of a convolution that are one task, where heads do not say otherwise
+
+// What a layer's function needs of each visit, made of the convolution: [visits, channels] and [visits, 2 * padded heads].
+struct Mixed {
+    float *channels, *gates;
+    const float *zeros;              // as many as there are channels: what stands before every text
+};
+
+// Where the inputs of one segment lie that its walk numbers: its rows, the logged ones, those that the source has kept.
+class MixerInputs {
+  public:
+    // y: the outputs of the layer's input product; first: the segment's first row.
+    MixerInputs(const Mixer &m, const Walks &walks, int64_t layer, int64_t segment, int64_t slot, int64_t first, int64_t fed,
+                const float *y, int64_t outputs, const float *zeros)
+        : fed_(fed), outputs_(outputs), channels_(m.channels), stride_(m.channels + m.gates) {
+        const int64_t begin = walks.logged_begin[segment], source = walks.sources[segment];
+        logged_ = walks.logged + begin;
+        log_count_ = walks.logged_begin[segment + 1] - begin;
+        log_ = walks.log[layer] + slot * walks.log_rows * stride_;
+        kept_ = source < 0 ? nullptr : walks.kept[layer] + (source * walks.slots + slot) * (walks.taps - 1) * channels_;
+        zeros_ = zeros;
+        const float *rows = y + first * outputs;
+        const int64_t width = m.heads * m.value_dim;
+        rows_ = rows + (m.kind == MAMBA2 ? width : 0);
+        gates_ = rows + outputs - m.gates;
+        factors_ = m.kind == SHORT_CONV ? rows + 2 * m.channels : nullptr;
+    }
+
+    // What the convolution takes, but for the factor that a row of SHORT_CONV still has.
+    const float *channels(int64_t number) const {
+        if (number < fed_) return rows_ + number * outputs_;
+        number -= fed_;
+        if (number < log_count_) return log_ + logged_[number] * stride_;
+        return kept_ ? kept_ + (number - log_count_) * channels_ : zeros_;
+    }
+
+    const float *factor(int64_t number) const {
+        return factors_ && number < fed_ ? factors_ + number * outputs_ : nullptr;
+    }
+
+    // Of a visit, whose own input is a row or a logged one.
+    const float *gates(int64_t number) const {
+        return number < fed_ ? gates_ + number * outputs_ : log_ + logged_[number - fed_] * stride_ + channels_;
+    }
+
+    int64_t fed() const { return fed_; }
+
+  private:
+    const int64_t *logged_;
+    const float *rows_, *gates_, *factors_, *log_, *kept_, *zeros_;
+    int64_t fed_, log_count_, outputs_, channels_, stride_;
+};
+
+// Channels that are one task: what is normed together, or a piece of them all.
+struct Channels {
+    int64_t begin, count;
+};
+
+inline int64_t channel_tasks(const Mixer &m) {
+    if (m.kind == SHORT_CONV) return (m.channels + CHANNELS - 1) / CHANNELS;
+    return m.heads + 2 * m.groups;
+}
+
+inline Channels channels_of(const Mixer &m, int64_t task) {
+    if (m.kind == SHORT_CONV) return {task * CHANNELS, std::min(CHANNELS, m.channels - task * CHANNELS)};
+    const int64_t keys = 2 * m.groups, values = m.heads;
+    if (m.kind == DELTA_RULE) {  // queries and keys first
+        if (task < keys) return {task * m.key_dim, m.key_dim};
+        return {keys * m.key_dim + (task - keys) * m.value_dim, m.value_dim};
+    }
+    if (task < values) return {task * m.value_dim, m.value_dim};
+    return {values * m.value_dim + (task - values) * m.key_dim, m.key_dim};
+}
+
+inline int64_t padded_heads(const Mixer &m) { return (m.heads + LANES - 1) / LANES * LANES; }
+
+// The convolution of one visit in some channels, and silu where a state follows.
+inline void convolve(const Mixer &m, int64_t taps, const MixerInputs &inputs, const int64_t *numbers, Channels of, float *to) {
+    const float *from[MOST_TAPS], *factors[MOST_TAPS];
+    for (int64_t t = 0; t < taps; t++) {
+        from[t] = inputs.channels(numbers[t]) + of.begin;
+        factors[t] = inputs.factor(numbers[t]);
+        if (factors[t]) factors[t] += of.begin;
+    }
+    const float *weights = m.taps + of.begin;
+    for (int64_t i = 0; i < of.count; i += LANES) {
+        Vec total = m.conv_bias ? load(m.conv_bias + of.begin + i) : Vec{};
+        for (int64_t t = 0; t < taps; t++) {
+            Vec v = load(from[t] + i);
+            if (factors[t]) v = v * load(factors[t] + i);
+            total += v * load(weights + t * m.channels + i);
+        }
+        store(to + i, m.kind == SHORT_CONV ? total : silu(total));
+    }
+}
+
+// A row of length `factor`, but for one of nothing but zeros.
+inline void make_unit(float *row, int64_t count, float factor) {
+    Vec squares = {};
+    for (int64_t i = 0; i < count; i += LANES) squares += load(row + i) * load(row + i);
+    const float by = factor / std::sqrt(sum(squares) + 1e-6f);
+    for (int64_t i = 0; i < count; i += LANES) store(row + i, load(row + i) * by);
+}
+
+inline Vec load_some(const float *from, int64_t count) {
+    float some[LANES] = {};
+    std::memcpy(some, from, std::min(count, int64_t(LANES)) * sizeof(float));
+    return load(some);
+}
+
+// What of the state stays at a visit, and how much of its input is written: [heads] each, `padded_heads` apart.
+inline void make_gates(const Mixer &m, const float *from, float *to) {
+    const int64_t padded = padded_heads(m);
+    for (int64_t h = 0; h < m.heads; h += LANES) {
+        const int64_t rest = m.heads - h;
+        const float *steps = m.kind == DELTA_RULE ? from + m.heads : from;
+        const Vec step = softplus(load_some(steps + h, rest) + load_some(m.step_bias + h, rest));
+        store(to + h, exponential(step * load_some(m.decay + h, rest)));
+        store(to + padded + h, m.kind == DELTA_RULE ? sigmoid(load_some(from + h, rest)) : step);
+    }
+}
+
+// A visit's numbers of one head.
+struct Step {
+    const float *key, *query, *value;  // [key_dim] twice, and a tile of values
+    float kept, written, skip;
+};
+
+// One application of a layer's function to TILES tiles of sixteen columns: from a state [key, 16 * TILES] to the next (which
+// may be the same place) and the output. Four sums of each number run side by side. It is called, not written out where it
+// is used: the compiler is free to round the same sum differently in two places.
+template <int TILES, bool DELTA>
+__attribute__((noinline)) void advance(const float *from, float *to, const Step &step, int64_t keys, float *out) {
+    constexpr int WIDTH = TILES * LANES, SUMS = 4;
+    const float *key = step.key, *query = step.query;
+    const float kept = step.kept;
+    Vec written[TILES], sums[SUMS][TILES];
+    if constexpr (DELTA) {
+        HEADSTART_UNROLL
+        for (int a = 0; a < SUMS; a++)
+            HEADSTART_UNROLL
+            for (int t = 0; t < TILES; t++) sums[a][t] = Vec{};
+        for (int64_t i = 0; i < keys; i += SUMS)
+            HEADSTART_UNROLL
+            for (int a = 0; a < SUMS; a++)
+                HEADSTART_UNROLL
+                for (int t = 0; t < TILES; t++)
+                    sums[a][t] += load(from + (i + a) * WIDTH + t * LANES) * key[i + a];
+        HEADSTART_UNROLL
+        for (int t = 0; t < TILES; t++) {
+            const Vec held = ((sums[0][t] + sums[1][t]) + (sums[2][t] + sums[3][t])) * kept;
+            written[t] = (load(step.value + t * LANES) - held) * step.written;
+        }
+    } else {
+        HEADSTART_UNROLL
+        for (int t = 0; t < TILES; t++) written[t] = load(step.value + t * LANES) * step.written;
+    }
+    HEADSTART_UNROLL
+    for (int a = 0; a < SUMS; a++)
+        HEADSTART_UNROLL
+        for (int t = 0; t < TILES; t++) sums[a][t] = Vec{};
+    for (int64_t i = 0; i < keys; i += SUMS)
+        HEADSTART_UNROLL
+        for (int a = 0; a < SUMS; a++)
+            HEADSTART_UNROLL
+            for (int t = 0; t < TILES; t++) {
+                const int64_t at = (i + a) * WIDTH + t * LANES;
+                const Vec state = load(from + at) * kept + written[t] * key[i + a];
+                store(to + at, state);
+                sums[a][t] += state * query[i + a];
+            }
+    HEADSTART_UNROLL
+    for (int t = 0; t < TILES; t++) {
+        Vec output = (sums[0][t] + sums[1][t]) + (sums[2][t] + sums[3][t]);
+        if constexpr (!DELTA) output += load(step.value + t * LANES) * step.skip;
+        store(out + t * LANES, output);
+    }
+}
+
+inline int64_t tile_width(const Mixer &m) { return m.value_dim % (2 * LANES) ? LANES : 2 * LANES; }
+
+// Numbers of the states that a thread holds at once: the text's, and one of each depth of a draft.
+inline int64_t states_of(const Mixer &m, const Walks &walks) {
+    return m.kind == DELTA_RULE || m.kind == MAMBA2 ? (walks.deepest + 1) * m.key_dim * tile_width(m) : 0;
+}
+
+// One tile of one head's state through a segment's walk. mixed: of the segment's visits. states: room for `states_of`.
+// out: the outputs of the segment's rows [fed, heads * value_dim].
+template <int TILES, bool DELTA>
+void walk_tile(const Mixer &m, const Walks &walks, int64_t layer, int64_t segment, int64_t slot, int64_t fed, int64_t head,
+               int64_t tile, const Mixed &mixed, float *states, float *out) {
+    constexpr int64_t WIDTH = TILES * LANES;
+    const int64_t numbers = m.key_dim * WIDTH, whole = m.heads * m.value_dim * m.key_dim, width = m.heads * m.value_dim;
+    const int64_t own = head * m.value_dim * m.key_dim + tile * numbers, column = head * m.value_dim + tile * WIDTH;
+    const int64_t group = head / (m.heads / m.groups), padded = padded_heads(m), groups = m.groups * m.key_dim;
+    const int64_t queries = DELTA ? 0 : width + groups, keys = DELTA ? groups : width, values = DELTA ? 2 * groups : 0;
+    const auto plane = [&](int64_t number) { return walks.planes[layer] + (number * walks.slots + slot) * whole + own; };
+    const float *text = states;
+    if (walks.sources[segment] < 0)
+        std::memset(states, 0, numbers * sizeof(float));
+    else
+        text = plane(walks.sources[segment]);
+    int64_t stored = walks.store_begin[segment];
+    const int64_t stores = walks.store_begin[segment + 1];
+    const int64_t begin = walks.visit_begin[segment], visits = walks.visit_begin[segment + 1] - begin;
+    float unread[WIDTH];
+    for (int64_t v = 0; v <= visits; v++) {
+        for (; stored < stores && walks.store_visits[stored] == v; stored++)
+            std::memmove(plane(walks.store_planes[stored]), text, numbers * sizeof(float));
+        if (v == visits) break;
+        const int64_t depth = walks.depths[begin + v], row = walks.inputs[(begin + v + 1) * walks.taps - 1];
+        const float *channels = mixed.channels + (begin + v) * m.channels, *gates = mixed.gates + (begin + v) * 2 * padded;
+        const Step step{channels + keys + group * m.key_dim,
+                        channels + queries + group * m.key_dim,
+                        channels + values + column,
+                        gates[head],
+                        gates[padded + head],
+                        DELTA ? 0 : m.skip[head]};
+        const float *before = depth > 1 ? states + (depth - 1) * numbers : text;
+        float *after = states + depth * numbers;
+        advance<TILES, DELTA>(before, after, step, m.key_dim, row < fed ? out + row * width + column : unread);
+        if (depth == 0) text = states;
+    }
+}
+
+// The kept inputs of a segment's stores, then its rows of the log, in some channels: the log may hold what a store keeps.
+inline void log_channels(const Mixer &m, const Walks &walks, int64_t layer, int64_t segment, int64_t slot,
+                         const MixerInputs &inputs, Channels of, float *log) {
+    const int64_t before = walks.taps - 1, begin = walks.store_begin[segment], end = walks.store_begin[segment + 1];
+    const auto read = [&](int64_t number, int64_t i) {
+        const Vec v = load(inputs.channels(number) + of.begin + i);
+        const float *factor = inputs.factor(number);
+        return factor ? v * load(factor + of.begin + i) : v;
+    };
+    for (int64_t i = 0; i < of.count; i += LANES) {
+        Vec held[2][MOST_TAPS];  // a walk has two stores at most
+        for (int64_t s = begin; s < end; s++)
+            for (int64_t t = 0; t < before; t++) held[s - begin][t] = read(walks.store_inputs[s * before + t], i);
+        for (int64_t s = begin; s < end; s++) {
+            float *to = walks.kept[layer] + (walks.store_planes[s] * walks.slots + slot) * before * m.channels;
+            for (int64_t t = 0; t < before; t++) store(to + t * m.channels + of.begin + i, held[s - begin][t]);
+        }
+        for (int64_t w = walks.write_begin[segment]; w < walks.write_begin[segment + 1]; w++)
+            store(log + walks.write_places[w] * (m.channels + m.gates) + of.begin + i, read(walks.write_rows[w], i));
+    }
+}
+
+// norm(output) by silu of its gate, of one row: y, what the input product made of it.
+inline void gate_output(const Mixer &m, const float *output, const float *y, float *to) {
+    const int64_t width = m.heads * m.value_dim;
+    if (m.kind == SHORT_CONV) {
+        for (int64_t i = 0; i < m.channels; i += LANES) store(to + i, load(output + i) * load(y + m.channels + i));
+        return;
+    }
+    if (m.kind == DELTA_RULE) {
+        const float *z = y + m.channels;
+        for (int64_t h = 0; h < width; h += m.value_dim) norm_row(output + h, m.norm, m.value_dim, to + h);
+        for (int64_t i = 0; i < width; i += LANES) store(to + i, load(to + i) * silu(load(z + i)));
+        return;
+    }
+    for (int64_t i = 0; i < width; i += LANES) store(to + i, load(output + i) * silu(load(y + i)));
+    const int64_t each = width / m.groups;
+    for (int64_t i = 0; i < width; i += each) {
+        Norm norm = m.norm;
+        norm.gain += i;
+        norm_row(to + i, norm, each, to + i);
+    }
+}
+
+// What a recurrent layer makes of the outputs of its input product: out [rows, width]. bounds: where each segment's rows
+// begin. slots: of each row. states: a thread's own room. Called by all threads.
+inline void mix(const Mixer &m, const Walks &walks, int64_t layer, const int64_t *bounds, const int64_t *slots, const float *y,
+                int64_t outputs, const Mixed &mixed, float *states, float *out) {
+    const int64_t tasks = channel_tasks(m), padded = padded_heads(m), width = m.heads * m.value_dim;
+    const auto inputs_of = [&](int64_t s) {
+        return MixerInputs(m, walks, layer, s, slots[bounds[s]], bounds[s], bounds[s + 1] - bounds[s], y, outputs,
+                           mixed.zeros);
+    };
+    const int64_t gated = m.kind == SHORT_CONV ? 0 : 1;  // one more task of each visit
+    for (int64_t s = 0; s < walks.segments; s++) {
+        const MixerInputs inputs = inputs_of(s);
+        const int64_t begin = walks.visit_begin[s], visits = walks.visit_begin[s + 1] - begin;
+#pragma omp for schedule(static) nowait
+        for (int64_t n = 0; n < visits * (tasks + gated); n++) {
+            const int64_t visit = begin + n / (tasks + gated), task = n % (tasks + gated);
+            const int64_t *numbers = walks.inputs + visit * walks.taps, own = numbers[walks.taps - 1];
+            if (task == tasks) {
+                make_gates(m, inputs.gates(own), mixed.gates + visit * 2 * padded);
+                continue;
+            }
+            const Channels of = channels_of(m, task);
+            if (m.kind == SHORT_CONV) {
+                if (own < inputs.fed())
+                    convolve(m, walks.taps, inputs, numbers, of, out + (bounds[s] + own) * m.channels + of.begin);
+                continue;
+            }
+            float *to = mixed.channels + visit * m.channels + of.begin;
+            convolve(m, walks.taps, inputs, numbers, of, to);
+            if (m.kind == DELTA_RULE && task < 2 * m.groups)
+                make_unit(to, of.count, task < m.groups ? 1.0f / std::sqrt(float(m.key_dim)) : 1.0f);
+        }
+    }
+#pragma omp barrier
+    const auto walk = m.kind == SHORT_CONV ? nullptr
+                      : tile_width(m) == LANES
+                          ? (m.kind == DELTA_RULE ? walk_tile<1, true> : walk_tile<1, false>)
+                          : (m.kind == DELTA_RULE ? walk_tile<2, true> : walk_tile<2, false>);
+    const int64_t tiles = walk ? m.value_dim / tile_width(m) : 0;
+    for (int64_t s = 0; s < walks.segments; s++) {
+        const MixerInputs inputs = inputs_of(s);
+        const int64_t slot = slots[bounds[s]], fed = inputs.fed();
+        float *log = walks.log[layer] + slot * walks.log_rows * (m.channels + m.gates);
+#pragma omp for schedule(static) nowait
+        for (int64_t task = 0; task < m.heads * tiles; task++)
+            walk(m, walks, layer, s, slot, fed, task / tiles, task % tiles, mixed, states, out + bounds[s] * width);
+        // all that this forward reads of the log it has read
+#pragma omp for schedule(static) nowait
+        for (int64_t task = 0; task < tasks + gated; task++) {
+            if (task < tasks) {
+                log_channels(m, walks, layer, s, slot, inputs, channels_of(m, task), log);
+                continue;
+            }
+            for (int64_t w = walks.write_begin[s]; w < walks.write_begin[s + 1]; w++)
+                std::memcpy(log + walks.write_places[w] * (m.channels + m.gates) + m.channels,
+                            inputs.gates(walks.write_rows[w]), m.gates * sizeof(float));
+        }
+    }
+#pragma omp barrier
+}

@@ -1,0 +1,43 @@
+"""LFM2: short convolutions, and attention in some layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headstart.model.recipes.common import heads, rotary
+from headstart.model.recipes.mixers import ShortConv
+from headstart.model.recipes.norms import Norm
+from headstart.model.recipes.recipe import Attention, Layer, Mlp, Recipe, Rope
+from headstart.model.recipes.stated import Stated
+
+
+def lfm2(stated: Stated) -> Recipe:
+    """Also LFM2.5. Keys and queries are normed by head."""
+    eps = stated.norm_eps
+    stated.rope()
+    count, kv_heads, dim = heads(stated)
+    attention = Attention(
+        count, kv_heads, dim, dim**-0.5, Rope(rotary(stated, dim)), out="self_attn.out_proj",
+        q_norm=Norm("self_attn.q_layernorm", eps), k_norm=Norm("self_attn.k_layernorm", eps),
+    )  # fmt: skip
+    stated.get("conv_bias")
+    short = ShortConv(stated.hidden_size, stated.conv_L_cache)
+    mlp = Mlp(_width(stated), "silu", ("feed_forward.w1", "feed_forward.w3"), "feed_forward.w2")
+    attends = Layer(attention, mlp, Norm("operator_norm", eps), Norm("ffn_norm", eps))
+    convolves = replace(attends, mixer=short)
+    kinds = {"full_attention": attends, "conv": convolves}
+    stated.without_effect("full_attn_idxs")  # `layer_types` says what comes of it
+    layers = tuple(stated.kinds(kinds))
+    return Recipe(stated.hidden_size, stated.vocab_size, layers, Norm("model.embedding_norm", eps))
+
+
+def _width(stated: Stated) -> int:
+    """Of the MLP, as the class makes it of what the config says."""
+    width, factor = int(stated.intermediate_size), stated.get("block_ffn_dim_multiplier")
+    step = int(stated.block_multiple_of)
+    if not stated.block_auto_adjust_ff_dim:
+        return width
+    width = int(2 * width / 3)
+    if factor is not None:
+        width = step * -(-int(factor * width) // step)
+    return width
