@@ -16,6 +16,7 @@ from headstart.drafters import Row
 from headstart.drafters.ngram import NgramDrafter
 from headstart.drafters.prediction import NEAR, PredictionDrafter
 from headstart.engine.engine import Engine
+from headstart.pacing.constants import NEW_SOURCE_SHARE
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Drafting, Sampling
@@ -199,7 +200,7 @@ def test_pacing_learns_nothing_of_it_from_requests_without(load: Callable[..., A
     assert not asked
     prior = engine.pacing._shared.priors[0]
     assert prior.rounds == 0
-    assert prior.coverage == 0.8
+    assert prior.coverage(False) == prior.coverage(True) == NEW_SOURCE_SHARE
 
 
 def test_a_list_of_objects(load: Callable[..., Any]) -> None:

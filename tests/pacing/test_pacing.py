@@ -18,13 +18,14 @@ from support.rows import a_row
 
 from headstart.base.errors import InvalidOption
 from headstart.pacing import FixedPacing
+from headstart.pacing.belief import Belief, SourcePrior
 from headstart.pacing.constants import FIRST_ROUNDS, PRECISION
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
-from headstart.types import Budget, Draft
+from headstart.types import Budget, Draft, Seconds
 
 # -- what is decided ---------------------------------------------------------------------------------------------------
 
@@ -53,7 +54,8 @@ def test_a_useless_draft_is_stopped_and_probed_within_two_percent() -> None:
 
 def test_a_draft_slower_than_the_target_is_never_asked_once_that_is_known() -> None:
     life = Life({"draft": 0.012})
-    assert sum(life.run(300, {"draft": 1.0})) == FIRST_ROUNDS
+    # One more where three in a row have not yet shown its costs
+    assert FIRST_ROUNDS <= sum(life.run(300, {"draft": 1.0})) <= FIRST_ROUNDS + 1
     assert set(life.run(1000, {"draft": 1.0})) == {0}
     (budget,) = life.step({"draft": 1.0})
     price = "checking 2 rows costs 1.01 baseline steps here, drafting 1.19: too much even if every guess were right"
@@ -258,6 +260,31 @@ def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start
     assert rate_of_both(pair.nodes[0][0]) >= best / (1 + 2 * PRECISION)
 
 
+@pytest.mark.parametrize("coverage", [0.05, 0.5, 0.95])
+def test_a_source_drafts_as_if_it_were_alone_where_those_before_it_have_no_draft(coverage: float) -> None:
+    """However much the one before it brings when it has a draft: its steps are others."""
+    costs = CurrentCosts(
+        StepCosts(FLAT, 0.0, {"copy": DraftCost(), "model": DraftCost(0.002, 0.002)}), ["copy", "model"]
+    )
+    k = np.arange(1, 13)
+    copy, model = DraftOption(0, coverage, k, k, 0.95 * k), DraftOption(1, 1.0, k, k, np.cumsum(0.7**k))
+    ((alone,),) = choose([[replace(model, source=1)]], costs, batch=1, sampled=[False]).nodes
+    assert alone > 0
+    assert choose([[copy, model]], costs, batch=1, sampled=[False]).nodes == [[12, alone]]
+
+
+def test_a_source_that_had_a_draft_is_likelier_to_have_the_next() -> None:
+    """Text repeats itself in stretches; what it did in another request says little about the beginning of this one."""
+    prior = SourcePrior(((1, 1),))
+    for _ in range(10):
+        belief = Belief(prior)
+        for drafted in [False] * 12 + [True] * 6:
+            before = belief.coverage
+            belief.answered(drafted)
+    assert before > 0.8
+    assert Belief(prior).coverage < 0.2
+
+
 @given(st.lists(st.floats(0.05, 0.98), min_size=2, max_size=3), st.floats(0, 0.003), st.sampled_from([FLAT, STEEP]))
 @settings(max_examples=60, deadline=None)
 def test_unlike_rows_get_nearly_the_best_lengths(rights: Sequence[float], token: float, rows: Any) -> None:
@@ -312,6 +339,16 @@ def test_a_first_decision_that_was_interrupted_is_not_what_decisions_take() -> N
     assert costs.thinking(1, drafting=True) == pytest.approx(0.004, rel=0.01), (
         "if they do take that long, it is found out"
     )
+
+
+def test_a_step_takes_what_is_not_its_forward_too() -> None:
+    """Choosing who runs and writing down what was decided: the dearer a step is, the better drafts pay."""
+    pacing = AdaptivePacing([Source("draft", 4)], StepCosts(FLAT), clock=lambda: 0.0)
+    for position in range(10, 90):
+        plan = pacing.plan([a_row(0, position, 500)])
+        step = event(0, position, plan.budgets[0], Draft(), 0, 1, 0.0, 0.01)
+        pacing.observe(plan, [replace(step, seconds=Seconds(plan=0.001, verify=0.009, sample=0.001, commit=0.002))])
+    assert pacing._shared.costs.step(1, 1) == pytest.approx(0.013, rel=0.02)
 
 
 def test_fixed_and_stepwise() -> None:

@@ -55,7 +55,7 @@ def write(
     for key, value in (tokenizer or {}).items():
         if value is not None:
             _add(writer, f"tokenizer.{key}", value)
-    for name, parameter in model.named_parameters():
+    for name, parameter in _stored(model):
         if ".act_fn." in name:
             continue
         stored = stored_name(config, name)
@@ -82,8 +82,15 @@ def write(
     return path
 
 
+def _stored(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, and the buffers that checkpoints hold."""
+    kept = model.state_dict().keys()
+    return [*model.named_parameters(), *((name, each) for name, each in model.named_buffers() if name in kept)]
+
+
 _CALLED = {
-    "gemma3_text": "gemma3", "hunyuan_v1_dense": "hunyuan-dense", "ministral3": "mistral3", "mistral": "llama",
+    "gemma3_text": "gemma3", "gemma4_text": "gemma4", "gemma4_unified_text": "gemma4",
+    "hunyuan_v1_dense": "hunyuan-dense", "ministral3": "mistral3", "mistral": "llama",
     "olmo3": "olmo2",
 }  # fmt: skip
 _NEIGHBOURS = ("arcee", "granite", "llama", "mistral3", "smollm3")
@@ -105,13 +112,29 @@ def _names(architecture: str, layers: int) -> gguf.TensorNameMap:
 
 def stored_name(config: Any, parameter: str) -> str:
     """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
-    found = _names(architecture_of(config), config.num_hidden_layers).get_name(
-        parameter, try_suffixes=(".weight", ".bias")
-    )
+    full = parameter if parameter.endswith((".weight", ".bias")) else f"{parameter}.weight"
+    found = _names(architecture_of(config), config.num_hidden_layers).get_name(full, try_suffixes=(".weight", ".bias"))
     if parameter == "lm_head.weight":  # of which the table says nothing for models that are never converted with one
         found = "output.weight"
     assert found is not None, parameter
     return found
+
+
+def random_blocks(rng: np.random.Generator, kind: Q, outputs: int, inputs: int) -> np.ndarray:
+    """Of types that the package cannot round to: random codes, and weights about 0.1 large."""
+    each, size = gguf.GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (outputs, inputs // each, size), dtype=np.uint8)
+    halves = {
+        Q.Q4_K: (4e-4, 2e-3), Q.Q5_K: (2e-4, 2e-3), Q.Q6_K: (), Q.IQ4_NL: (1.5e-3,), Q.IQ4_XS: (1e-4,),
+        Q.Q8_0: (1e-3,), Q.Q2_K: (), Q.Q3_K: (),
+    }[kind]  # fmt: skip
+    for at, scale in enumerate(halves):
+        data[..., 2 * at : 2 * at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
+    for at, scale in {Q.Q2_K: ((80, 1e-3), (82, 15e-4)), Q.Q3_K: ((108, 5e-4),)}.get(kind, ()):
+        data[..., at : at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
+    if kind == Q.Q6_K:
+        data[..., 208:] = np.frombuffer(np.float16(5e-5).tobytes(), np.uint8)
+    return data.reshape(outputs, -1)
 
 
 def quantised(model: Any, kind: Q) -> Any:
@@ -178,7 +201,9 @@ _STATED = {
 
 
 def head_width(config: Any) -> int:
-    """Numbers of a head."""
+    """Numbers of a head, the smaller number where layers differ."""
+    if config.model_type.startswith("gemma4"):
+        return min(int(each.head_dim) for each in config.per_layer_config)
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
@@ -193,6 +218,8 @@ def _metadata(config: Any) -> dict[str, Any]:
     centred = [getattr(config, each, None) for each in ("layer_norm_eps", "norm_epsilon", "norm_eps")]
     kinds = getattr(config, "layer_types", None) or []
     windowed = kind in _WITH_WINDOW and config.sliding_window is not None
+    if kind.startswith("gemma4"):
+        return _gemma4(config, dim, base)
     return {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -214,6 +241,62 @@ def _metadata(config: Any) -> dict[str, Any]:
         and float(config.logits_scaling if kind == "granite" else config.logit_scale),
         **{key: getattr(config, name) for key, name in _STATED.items() if getattr(config, name, None) is not None},
         **_scaling(config, rope),
+        **_of_kind(config, rope),
+    }
+
+
+def _of_kind(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
+    """What the converter writes of single kinds of models."""
+    kind = config.model_type
+    if kind in ("cohere2", "nemotron"):
+        more = {"attention.layer_norm_rms_epsilon": config.norm_eps} if kind == "nemotron" else {}
+        return {"rope.scaling.type": "none", **more}
+    if kind == "hunyuan_v1_dense" and rope.get("alpha"):
+        longest = 256 * 1024  # which these models are said to be good for, whatever their config says
+        return {
+            "rope.scaling.type": "none",
+            "rope.scaling.factor": 1.0,
+            "rope.scaling.original_context_length": longest,
+            "context_length": longest,
+        }
+    if kind in ("olmo3", "gemma3_text"):
+        return {"rope.freq_base_swa": float(config.rope_parameters["sliding_attention"]["rope_theta"])}
+    if kind == "phi3":
+        origin = config.original_max_position_embeddings
+        return {
+            "attention.sliding_window": config.sliding_window or 0,
+            "rope.scaling.original_context_length": rope.get("original_max_position_embeddings", origin),
+        }
+    return {}
+
+
+def _gemma4(config: Any, dim: int, base: float) -> dict[str, Any]:
+    layers = list(config.per_layer_config)
+    kv_heads, shared = [int(each.num_key_value_heads) for each in layers], config.num_kv_shared_layers
+    wide, inner = max(int(each.head_dim) for each in layers), config.intermediate_size
+    double = [inner] * (len(layers) - shared) + [2 * inner] * shared
+    return {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": double if config.use_double_wide_mlp else inner,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": kv_heads if len(set(kv_heads)) > 1 else kv_heads[0],
+        "attention.key_length": wide,
+        "attention.value_length": wide,
+        "attention.key_length_swa": dim,
+        "attention.value_length_swa": dim,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "attention.sliding_window": config.sliding_window,
+        "attention.sliding_window_pattern": [each == "sliding_attention" for each in config.layer_types],
+        "attention.shared_kv_layers": shared,
+        "embedding_length_per_layer_input": config.hidden_size_per_layer_input,
+        "final_logit_softcapping": config.final_logit_softcapping,
+        "rope.freq_base": base,
+        "rope.freq_base_swa": float(config.rope_parameters["sliding_attention"]["rope_theta"]),
+        "rope.dimension_count": wide,
+        "rope.dimension_count_swa": dim,
+        "vocab_size": config.vocab_size,
     }
 
 
@@ -232,7 +315,9 @@ def _scaling(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
         "rope.scaling.factor": float(rope["factor"]),
         "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
         "rope.scaling.yarn_attn_factor": rope.get("attention_factor"),
-        "rope.scaling.yarn_log_multiplier": rope.get("mscale_all_dim"),
+        "rope.scaling.yarn_log_multiplier": rope.get(
+            "mscale_all_dim", 0.0 if config.model_type == "ministral3" else None
+        ),
         "attention.temperature_scale": rope.get("llama_4_scaling_beta"),
     }
 
@@ -240,6 +325,10 @@ def _scaling(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
 def _extra_tensors(model: Any) -> dict[str, np.ndarray]:
     """Tensors that are no parameters: what frequencies are divided by."""
     rope = model.config.rope_parameters
+    if model.config.model_type.startswith("gemma4"):
+        half = max(int(each.head_dim) for each in model.config.per_layer_config) // 2
+        turned = int(half * rope["full_attention"]["partial_rotary_factor"])
+        return {"rope_freqs.weight": np.float32([1.0] * turned + [1e30] * (half - turned))}
     if rope.get("rope_type") == "longrope":
         return {f"rope_factors_{each}.weight": np.float32(rope[f"{each}_factor"]) for each in ("long", "short")}
     if rope.get("rope_type") != "llama3":

@@ -189,17 +189,19 @@ class States:
 
     def _walk(self, segment: Segment, start: int, rows: tuple[int, int], layers: int | None) -> Walk:
         slot, causal, draft, held = self._slots[segment.slot], len(segment.causal), segment.draft, segment.held
-        taps, end, long = self.taps - 1, start + causal, causal > SHORT
+        taps, end = self.taps - 1, start + causal
+        self._invalidate(slot, start)
+        source, tag = self._source(segment.slot, start, self._layers if layers is None else layers)
+        # what a forward of some layers drafts on may be taken back: it writes a plane only where it must
+        spills = end + len(draft) - tag > LOG
+        long = causal > SHORT and (layers is None or spills)
         first = end - LAST if long else start  # the first place that is logged
         if end + len(draft) - first > LOG:
             raise InvalidBatch(
                 f"a draft of {len(draft)} tokens, and the log of recurrent states has {LOG} rows", hint=_HINT
             )
-        self._invalidate(slot, start)
-        source, tag = self._source(segment.slot, start, self._layers if layers is None else layers)
         waiting = start - tag
-        # what a forward of some layers drafts on may be taken back: it writes a plane only where it must
-        folds = waiting and (long or end + len(draft) - tag > LOG or (layers is None and waiting >= FOLD))
+        folds = waiting and (long or spills or (layers is None and waiting >= FOLD))
         fed, logged = len(segment), [place % LOG for place in (*range(tag, start), *range(end, end + held))]
         # inputs by their numbers: rows, logged rows, those that the source keeps
         kept = range(fed + len(logged), fed + len(logged) + taps)

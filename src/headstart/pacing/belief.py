@@ -32,9 +32,9 @@ from headstart.pacing.constants import (
     NEW_SOURCE_SHARE,
     PRIOR_ROUNDS,
     RATES,
-    RUNNING_SHARE,
     SETTLED_STEPS,
 )
+from headstart.pacing.corrections import running_share
 from headstart.theory.trees import likeliest_gains
 from headstart.types import Draft
 
@@ -58,8 +58,8 @@ class SourcePrior:
     def __init__(self, sizes: Sequence[tuple[int, int]], *, trees: bool = False) -> None:
         self.weights: NDArray[Any] = _START
         """Belief [rate] to begin a request with, and to drift back to."""
-        self.coverage = NEW_SOURCE_SHARE
-        """How likely the source has a draft when it is asked."""
+        self._coverage = [NEW_SOURCE_SHARE, NEW_SOURCE_SHARE]  # after an answer without a draft, and after one with
+        self._answers = [0, 0]
         self.promise = 1.0
         """0 to 1: how good this source is known to be, beside one of which nothing is known."""
         self.rounds = 0
@@ -85,6 +85,16 @@ class SourcePrior:
             self.weights = (1 - EVEN_SHARE) * self._spread + EVEN_SHARE / len(RATES)
             self.promise = min(1.0, float(_GOOD.dot(self._spread)))
             self._refresh()
+
+    def coverage(self, drafted: bool) -> float:
+        """How likely the source has a draft when it is asked, by whether it had one for this request before."""
+        return self._coverage[drafted]
+
+    def answered(self, before: bool, drafted: bool) -> None:
+        """Asked, the source had a draft, or none. before: whether it had one for this request before."""
+        share = running_share(self._answers[before])
+        self._coverage[before] += share * (drafted - self._coverage[before])
+        self._answers[before] += 1
 
     def calibrate(self, weights: NDArray[Any], accepted: int, drafted: int) -> None:
         """Count, depth by depth, how often guesses were accepted and how often the belief [rate] expects it."""
@@ -153,13 +163,13 @@ class TreeGains:
 class Belief:
     """Of one source, for one request."""
 
-    __slots__ = ("_elapsed", "_weights", "coverage", "prior")
+    __slots__ = ("_drafted", "_elapsed", "_weights", "prior")
 
     def __init__(self, prior: SourcePrior) -> None:
         self.prior = prior
-        self.coverage = prior.coverage
         self._weights = prior.weights
         self._elapsed = 0  # tokens of text that the weights have not drifted for
+        self._drafted = False  # whether the source had a draft when it was last asked
 
     @property
     def weights(self) -> NDArray[Any]:
@@ -169,6 +179,11 @@ class Belief:
             self._weights = self._weights + share * (self.prior.weights - self._weights)
             self._elapsed = 0
         return self._weights
+
+    @property
+    def coverage(self) -> float:
+        """How likely the source has a draft when it is asked now."""
+        return self.prior.coverage(self._drafted)
 
     @property
     def chance(self) -> float:
@@ -201,8 +216,8 @@ class Belief:
 
     def answered(self, drafted: bool) -> None:
         """Asked, the source had a draft, or none."""
-        self.coverage += RUNNING_SHARE * (drafted - self.coverage)
-        self.prior.coverage += RUNNING_SHARE * (drafted - self.prior.coverage)
+        self.prior.answered(self._drafted, drafted)
+        self._drafted = drafted
 
     def drift(self, tokens: int) -> None:
         """The text went on by so many tokens."""

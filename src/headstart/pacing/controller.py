@@ -142,9 +142,8 @@ class AdaptivePacing(Pacing):
         )
         asked, ahead, unread = self._drafts_of(steps, asked_by_step)
         beside = next((place for place, each in ahead.items() if each.beside), None)
-        costs.observe(
-            len(steps), rows, sampled, seconds.verify + seconds.sample, max(0.0, seconds.plan - plan.seconds), beside
-        )
+        overhead = max(0.0, seconds.plan - plan.seconds) + seconds.commit
+        costs.observe(len(steps), rows, sampled, seconds.verify + seconds.sample, overhead, beside)
         if unread and costs.reads_mostly(asked, unread):
             if len(steps) == len(asked) == 1 and not any(map(costs.has_timed, asked)):
                 costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0, unread=unread)

@@ -1,17 +1,21 @@
 """The decision: which drafts make a step bring most tokens per second, for all its rows together. Pure functions.
 
 A step of b rows emits b tokens and, of each row, what is accepted of its draft. The drafts that are chosen have the
-best ratio (b + expected accepted) / (step + drafts). That ratio is also what a second is worth, so the search begins
-with the last step's: each row takes the size of which most tokens are left when its seconds have been paid for at that
-worth, and the ratio of the sizes found is the worth of the next round (Dinkelbach, Management Science 13, 1967). One
-round or two suffice. Every size of draft is looked at, so that costs that jump (a drafter's first token, a kink in the
-forward) do not mislead.
+best ratio (b + expected accepted) / (step + drafts). Every size of draft is looked at, so that costs that jump (a
+drafter's first token, a kink in the forward) do not mislead.
 
-A lone row is a batch of one, in which the price of each draft is known (`_Lone`). In a larger batch (`_Batch`) it
-depends on the other rows. What a node costs depends on how many they have, so several prices are tried, between the
-least and the most that a further row of the forward can cost, and the whole step is costed for each. And rows share the
-drafting: a level of depth costs nearly as much for one row as for all, so a deep draft must be wanted by several rows
-or not be made. What is shared is weighed against all that the rows gain from levels so deep.
+Of a lone row the price of each draft is known, and so is that ratio for each (`_lone`). Where it has several sources,
+one of them drafts, and which one depends on the text: an n-gram matches at this token or it does not. So each source's
+draft is weighed by the steps in which it is made, against plain decoding in these, and not against the mean of all
+steps. A long copy that may come gets no nearer by decoding the tokens before it slowly.
+
+In a larger batch (`_Batch`) the price depends on the other rows. The ratio is then also what a second is worth, so the
+search begins with the last step's: each row takes the size of which most tokens are left when its seconds have been
+paid for at that worth, and the ratio of the sizes found is the worth of the next round (Dinkelbach, Management Science
+13, 1967). One round or two suffice. What a node costs depends on how many the rows have, so several prices are tried,
+between the least and the most that a further row of the forward can cost, and the whole step is costed for each. And
+rows share the drafting: a level of depth costs nearly as much for one row as for all, so a deep draft must be wanted by
+several rows or not be made. What is shared is weighed against all that the rows gain from levels so deep.
 """
 
 from __future__ import annotations
@@ -77,65 +81,46 @@ def choose(
         batch: requests in the forward, these rows among them.
         extra: nodes that the others draft.
         sampled: by row, whether its tokens are drawn.
-        rate: tokens per second of the last choice; only where to begin.
+        rate: tokens per second of the last choice; only where the search for a batch begins.
     """
     plain_step = costs.step(batch, batch + extra, sum(sampled))
     plain = batch / (plain_step + costs.thinking(batch, drafting=False))
-    best, chosen = plain * (1 + PRECISION), None
-    worth = max(rate, best)
-    base = plain_step + costs.thinking(batch, drafting=True)
+    least = plain * (1 + PRECISION)
+    thinking = costs.thinking(batch, drafting=True)
     if len(rows) == 1:
-        at = _Lone(rows[0], costs, batch, extra, sampled[0], base).at
+        drafts = [(option, _seconds(option, costs, batch + extra, sampled[0])) for option in rows[0]]
+        found, nodes = _lone(drafts, batch, plain_step + thinking)
     else:
-        at = _Batch(rows, costs, batch, extra, sampled, base - plain_step).at
-    while True:
-        now, nodes = at(worth)
-        better = now > best
-        if better:
-            best, chosen = now, nodes
-        # What a wrong worth loses is the square of its error
-        if (now / worth - 1) ** 2 < PRECISION / 2 or (worth <= best and not better):
-            break
-        worth = best
-    return Choice([[0] * len(rows[0])] * len(rows), plain) if chosen is None else Choice(chosen, best)
+        found, nodes = _Batch(rows, costs, batch, extra, sampled, thinking).search(max(rate, least), least)
+    return Choice(nodes, found) if found > least else Choice([[0] * len(rows[0])] * len(rows), plain)
 
 
-class _Lone:
-    """A row that is decided on by itself. base: seconds of its step without its drafts."""
+def _lone(drafts: Sequence[tuple[DraftOption, NDArray[Any]]], batch: int, base: float) -> tuple[float, list[list[int]]]:
+    """Tokens per second, and nodes by source, of the best drafts of a row that is decided on by itself.
 
-    def __init__(
-        self,
-        options: Sequence[DraftOption],
-        costs: CurrentCosts,
-        batch: int,
-        extra: int,
-        sampled: bool,
-        base: float,
-    ) -> None:
-        self._batch, self._base = batch, base
-        self._drafts = [(option, _seconds(option, costs, batch + extra, sampled)) for option in options]
-
-    def at(self, worth: float) -> tuple[float, list[list[int]]]:
-        """Tokens per second, and nodes by source, of the best drafts at this worth of a second."""
-        later = tokens = seconds = 0.0  # of the sources that are asked after this one
-        nodes = []
-        for option, costs in reversed(self._drafts):
-            size, value = -1, 0.0
-            if len(costs):
-                left = option.gains - worth * costs
-                size = int(left.argmax())
-                value = float(left[size])
-            if value > 0.0 and value + PRECISION >= later:
-                # Where there is one source, a step without a draft of it is a plain one, whatever was decided
-                used = option.coverage if len(self._drafts) > 1 else 1.0
-                tokens += used * (float(option.gains[size]) - tokens)
-                seconds += used * (float(costs[size]) - seconds)
-                nodes.append(int(option.nodes[size]))
-            else:
-                nodes.append(0)
-            if value > later:
-                later = value
-        return (self._batch + tokens) / (self._base + seconds), [nodes[::-1]]
+    Args:
+        drafts: what each source can draft, and the seconds of each size.
+        base: seconds of a step without drafts.
+    """
+    least = batch / base * (1 + PRECISION)
+    later = tokens = seconds = 0.0  # of the sources that are asked after this one
+    nodes = []
+    for option, costs in reversed(drafts):
+        size, rate = 0, 0.0
+        if len(costs):
+            rates = (batch + option.gains) / (base + costs)
+            size = int(rates.argmax())
+            rate = float(rates[size])
+        if rate > least and rate * (1 + PRECISION) >= later:
+            # Where there is one source, a step without a draft of it is a plain one, whatever was decided
+            used = option.coverage if len(drafts) > 1 else 1.0
+            tokens += used * (float(option.gains[size]) - tokens)
+            seconds += used * (float(costs[size]) - seconds)
+            nodes.append(int(option.nodes[size]))
+        else:
+            nodes.append(0)
+        later = max(later, rate)
+    return (batch + tokens) / (base + seconds), [nodes[::-1]]
 
 
 class _Batch:
@@ -158,7 +143,23 @@ class _Batch:
             _Column(options, costs, self._rows, self._sampled, self._prices) for options in zip(*rows, strict=True)
         ]
 
-    def at(self, worth: float) -> tuple[float, list[list[int]]]:
+    def search(self, worth: float, least: float) -> tuple[float, list[list[int]]]:
+        """Tokens per second, and nodes by row and source, of the best drafts; `least` where none bring more.
+
+        worth: tokens per second that a second is worth in the first round.
+        """
+        best, chosen = least, list[list[int]]()
+        while True:
+            now, nodes = self._at(worth)
+            better = now > best
+            if better:
+                best, chosen = now, nodes
+            # What a wrong worth loses is the square of its error
+            if (now / worth - 1) ** 2 < PRECISION / 2 or (worth <= best and not better):
+                return best, chosen
+            worth = best
+
+    def _at(self, worth: float) -> tuple[float, list[list[int]]]:
         """Tokens per second, and nodes by row and source, of the best drafts at this worth of a second."""
         later: Any = 0.0
         for column in reversed(self._columns):

@@ -7,7 +7,6 @@ The names of tensors come from the table of the package `gguf` that the converte
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,88 +14,19 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from support.families import FAMILIES, TOKENS, VOCAB, random_model
+from support.families import TOKENS, random_model
 from support.gguf_files import Q, architecture_of, quantised, write
+from support.gguf_models import IDS, KINDS, LENGTH, MODELS, made, off, run
 from torch import Tensor
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model import native
 from headstart.model.gguf import checkpoint
 from headstart.model.gguf.architectures import ARCHITECTURES
-from headstart.model.gguf.files import open_gguf
 from headstart.model.gguf.names import Names
-from headstart.model.gguf.packed import types
-from headstart.model.loading import adopt
 from headstart.model.longrope import fix_rotation
 from headstart.model.packed import Segment
 from headstart.model.recipes import recipe_of
-from headstart.model.runner import ModelRunner
-
-LENGTH = 64
-IDS = torch.randint(3, VOCAB, (1, TOKENS), generator=torch.Generator().manual_seed(0))
-
-
-def family(name: str, **changes: Any) -> Callable[[], Any]:
-    """A config of the families' tests, with what files cannot say set to what they imply."""
-
-    def made() -> Any:
-        given = {key: value for key, value in FAMILIES[name]().to_dict().items() if key not in _NOT_GIVEN}
-        return type(FAMILIES[name]())(**{**given, "hidden_size": 64, "intermediate_size": 96, **changes})
-
-    return made
-
-
-_NOT_GIVEN = ("model_type", "architectures", "transformers_version", "layer_types", "no_rope_layers")
-_KINDS = ["sliding_attention"] * 3 + ["full_attention"]
-_ROPES = {
-    "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16},
-    "plain": {"rope_type": "default", "rope_theta": 5e3},
-}
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "apertus": family("apertus"),
-    "arcee": family("arcee"),
-    "cohere2": family("cohere2", layer_types=_KINDS, tie_word_embeddings=True),
-    "ernie4_5": family("ernie4_5"),
-    "exaone4": family("exaone4", layer_types=_KINDS),
-    "exaone4, no windows": family("exaone4, no windows", layer_types=["full_attention"] * 4),
-    "gemma": family("gemma", attention_bias=False),
-    "gemma2": family("gemma2", query_pre_attn_scalar=16, tie_word_embeddings=True),
-    "gemma3": family(
-        "gemma3_text", query_pre_attn_scalar=16, num_hidden_layers=6, layer_types=["sliding_attention"] * 5 + _KINDS[3:]
-    ),
-    "glm4": family("glm4"),
-    "granite": family("granite"),
-    "hunyuan": family("hunyuan_v1_dense", pad_token_id=None),
-    "llama": family("llama"),
-    "ministral3": family("ministral3", sliding_window=None),
-    "ministral3, mscale": family(
-        "ministral3", sliding_window=None,
-        rope_parameters={**_ROPES["yarn"], "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.7},
-    ),
-    "mistral": family("mistral"),
-    "nemotron": family("nemotron"),
-    "olmo2": family("olmo2"),
-    "olmo3": family("olmo3", layer_types=_KINDS),
-    "phi3": family("phi3"),
-    "phi3, plain": family("phi3, plain", hidden_act="silu"),
-    "qwen2": family("qwen2", use_sliding_window=False, sliding_window=None),
-    "qwen3": family("qwen3"),
-    "seed_oss": family("seed_oss"),
-    "smollm3": family("smollm3", use_sliding_window=False, sliding_window=None),
-    "starcoder2": family("starcoder2", sliding_window=None),
-}  # fmt: skip
-
-
-def made(name: str) -> Any:
-    model = random_model(MODELS[name]())
-    fix_rotation(model, LENGTH)
-    return model
-
-
-def off(found: Tensor, right: Tensor) -> float:
-    """The largest error, relative to the spread."""
-    return float((found - right).abs().max() / (right.max() - right.min()))
 
 
 def logits(model: Any) -> Tensor:
@@ -105,20 +35,10 @@ def logits(model: Any) -> Tensor:
     return found
 
 
-def run(path: Path, *, packed: bool = True) -> tuple[Tensor, ModelRunner]:
-    load = checkpoint.load_packed if packed else checkpoint.load_model
-    model = adopt(load(str(path), checkpoint.load_config(str(path)), torch.float32))
-    blocks = tuple(types(open_gguf(path))) if packed else ()
-    runner = ModelRunner(model, max_length=LENGTH, blocks=blocks)
-    cache = runner.new_cache(1)
-    segment = Segment(cache.acquire(), tuple(IDS[0].tolist()), judged=TOKENS)
-    return runner.forward([segment], cache).logits.clone(), runner
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_floats_are_those_of_the_original(name: str, tmp_path: Path) -> None:
     """The file's numbers are the model's, and so is what its config makes of them."""
-    model = made(name)
+    model = made(MODELS[name]())
     path = write(tmp_path / "m.gguf", model)
     found = checkpoint.load_model(str(path), checkpoint.load_config(str(path)), torch.float32)
     fix_rotation(found, LENGTH)
@@ -135,7 +55,7 @@ def test_floats_are_those_of_the_original(name: str, tmp_path: Path) -> None:
 def test_codes_are_those_of_the_original(name: str, kind: Q, tmp_path: Path) -> None:
     """transformers' modules give the same on codes as on floats of the same numbers; the row kernels round each row to
     8 bits, and give the same bits at any width."""
-    model = made(name)
+    model = made(MODELS[name]())
     path = write(tmp_path / "m.gguf", model, kind=kind)
     twin = quantised(model, kind)
     fix_rotation(twin, LENGTH)
@@ -192,11 +112,11 @@ def test_what_is_not_known_is_refused_by_name(
     name: str, said: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
-        checkpoint.load_config(str(write(tmp_path / "m.gguf", made(name), metadata=said)))
+        checkpoint.load_config(str(write(tmp_path / "m.gguf", made(MODELS[name]()), metadata=said)))
 
 
 def test_queries_of_mistral3_need_no_scale(tmp_path: Path) -> None:
-    model = made("ministral3")
+    model = made(MODELS["ministral3"]())
     found = checkpoint.load_config(
         str(write(tmp_path / "m.gguf", model, metadata={"attention.temperature_scale": None}))
     )
@@ -209,25 +129,66 @@ def test_windows_that_old_files_do_not_state(tmp_path: Path) -> None:
     config = MODELS["exaone4, no windows"]()
     config.num_hidden_layers, config.layer_types = 64, ["full_attention"] * 64
     found = checkpoint.load_config(str(write(tmp_path / "m.gguf", random_model(config))))
-    assert (found.sliding_window, found.layer_types) == (4096, _KINDS * 16)
+    assert (found.sliding_window, found.layer_types) == (4096, KINDS * 16)
     stated = {"attention.sliding_window": 8, "attention.sliding_window_pattern": [True, False] * 32}
     found = checkpoint.load_config(str(write(tmp_path / "s.gguf", random_model(config), metadata=stated)))
     assert (found.sliding_window, found.layer_types) == (8, ["sliding_attention", "full_attention"] * 32)
 
 
+def test_keys_that_no_layer_of_gemma4_reads_are_left_where_they_are(tmp_path: Path) -> None:
+    """Checkpoints hold them for the layers that attend to the keys of others, and so do files."""
+    model = made(MODELS["gemma4"]())
+    shared = {f"blk.7.{name}.weight": np.ones((64, 64), np.float32) for name in ("attn_k", "attn_v", "attn_k_norm")}
+    path = write(tmp_path / "m.gguf", model, tensors=shared)
+    assert off(run(path, packed=False)[0], logits(model)) < 1e-5
+    with pytest.raises(UnsupportedModel, match=r"'blk.7.attn_q.bias' \(and 0 more\), which"):
+        checkpoint.load_config(
+            str(write(tmp_path / "q.gguf", model, tensors={"blk.7.attn_q.bias": np.ones(64, np.float32)}))
+        )
+
+
+@pytest.mark.parametrize(
+    ("said", "tensors", "error", "message"),
+    [
+        ({"attention.sliding_window_pattern": None}, {}, DamagedModel, "does not say 'gemma4.attention.sliding_window"),
+        ({"attention.sliding_window_pattern": [True] * 8}, {}, UnsupportedModel, "ends with a layer that has a window"),
+        ({"attention.head_count_kv": [2, 2, 1, 2] * 2}, {}, UnsupportedModel, "not one number for each kind of layer"),
+        ({"attention.head_count_kv": [2, 2, 2, 3] * 2}, {}, DamagedModel, "4 heads cannot share 3 heads of keys"),
+        ({"attention.head_count_kv": [2]}, {}, DamagedModel, "an array of 1 entries, not 8 whole numbers"),
+        ({"feed_forward_length": [96] * 7 + [97]}, {}, UnsupportedModel, "which no model of transformers has"),
+        ({"attention.value_length": 16}, {}, UnsupportedModel, "attention.value_length is 16, and heads are 32 wide"),
+        ({"attention.value_length_swa": 32}, {}, UnsupportedModel, "value_length_swa is 32, and heads are 16 wide"),
+        ({"attention.shared_kv_layers": 8}, {}, DamagedModel, "8 of its 8 layers attend to the keys of others"),
+        ({"attention.shared_kv_layers": 3}, {}, UnsupportedModel, "feed_forward_length is"),
+        ({"embedding_length_per_layer_input": 16}, {}, DamagedModel, "inp_gate.weight' is .32, 64., and .16, 64. is"),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, {}, UnsupportedModel, "scaling.type is 'linear'"),
+        ({}, {"rope_freqs.weight": np.ones(15, np.float32)}, DamagedModel, r"is \[15\], and \[16\] is needed"),
+        ({}, {"rope_freqs.weight": np.arange(1, 17, dtype=np.float32)}, UnsupportedModel, "other numbers than 1"),
+        ({}, {"rope_freqs.weight": np.zeros(16, np.float32)}, DamagedModel, "numbers that are not positive"),
+    ],
+)  # fmt: skip
+def test_layers_of_gemma4_that_are_not_known_are_refused_by_name(
+    said: dict[str, Any], tensors: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        checkpoint.load_config(
+            str(write(tmp_path / "m.gguf", made(MODELS["gemma4"]()), metadata=said, tensors=tensors))
+        )
+
+
 def test_layers_with_a_window_may_turn_by_another_base(tmp_path: Path) -> None:
     said = {"rope.freq_base_swa": 333.0}
-    found = checkpoint.load_config(str(write(tmp_path / "m.gguf", made("olmo3"), metadata=said)))
+    found = checkpoint.load_config(str(write(tmp_path / "m.gguf", made(MODELS["olmo3"]()), metadata=said)))
     assert found.rope_parameters["sliding_attention"]["rope_theta"] == 333.0
     assert found.rope_parameters["full_attention"]["rope_theta"] == 1e4
     for name in ("cohere2", "exaone4"):
-        path = str(write(tmp_path / f"{name}.gguf", made(name), metadata=said))
+        path = str(write(tmp_path / f"{name}.gguf", made(MODELS[name]()), metadata=said))
         with pytest.raises(UnsupportedModel, match=r"rope.freq_base_swa is 333, and rope.freq_base 10000"):
             checkpoint.load_config(path)
 
 
 def test_damaged_factors_of_a_rotation_are_refused(tmp_path: Path) -> None:
-    model = made("phi3")
+    model = made(MODELS["phi3"]())
     for factors, message in (
         (np.ones(5, np.float32), r"'rope_factors_long.weight' is \[5\], and \[6\] is needed"),
         (np.zeros(6, np.float32), "rope_factors_long.weight holds numbers that are not positive"),
@@ -240,7 +201,7 @@ def test_damaged_factors_of_a_rotation_are_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_numbers_of_an_activation_are_refused(tmp_path: Path) -> None:
-    model = made("apertus")
+    model = made(MODELS["apertus"]())
     for damaged, message in (({"xielu.beta": None}, "does not say 'xielu.beta'"),
         ({"xielu.eps": [0.1]}, "xielu.eps' is an array of 1 entries, not 4 numbers"),
         ({"xielu.alpha_p": [1.0, 2.0, math.nan, 1.0]}, "not 4 numbers"),
@@ -254,4 +215,4 @@ def test_factors_of_frequencies_are_refused_where_no_file_has_them(tmp_path: Pat
     factors = {"rope_freqs.weight": np.ones(8, np.float32)}
     for name in ("cohere2", "ernie4_5", "glm4", "granite", "hunyuan", "olmo2", "seed_oss"):
         with pytest.raises(UnsupportedModel, match=r"'rope_freqs.weight' \(and 0 more\), which"):
-            checkpoint.load_config(str(write(tmp_path / f"{name}.gguf", made(name), tensors=factors)))
+            checkpoint.load_config(str(write(tmp_path / f"{name}.gguf", made(MODELS[name]()), tensors=factors)))

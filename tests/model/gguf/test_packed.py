@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 import torch
-from support.gguf_files import Q, stored_name, write
+from support.gguf_files import Q, random_blocks, stored_name, write
 from support.tiny import ARCHITECTURES, VOCAB, random_model
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
@@ -57,21 +56,6 @@ def wide_file(path: Path, kinds: Callable[[str], Q], *, tied: bool = True) -> Pa
         kind = Q.Q8_0 if inputs < 256 else kinds(name)
         blocks[f"{name}.weight"] = random_blocks(rng, kind, outputs, inputs), kind
     return write(path, model, blocks=blocks)
-
-
-def random_blocks(rng: np.random.Generator, kind: Q, outputs: int, inputs: int) -> Any:
-    """Random codes, and weights about 0.1 large."""
-    each, size = gguf.GGML_QUANT_SIZES[kind]
-    data = rng.integers(0, 256, (outputs, inputs // each, size), dtype=np.uint8)
-    halves = {Q.Q4_K: (1e-4, 5e-4), Q.Q5_K: (5e-5, 5e-4), Q.Q6_K: (), Q.Q8_0: (1e-3,)}
-    halves |= {Q.Q2_K: (), Q.Q3_K: (), Q.IQ4_NL: (1e-3,), Q.IQ4_XS: (1e-4,)}
-    for at, scale in enumerate(halves[kind]):
-        data[..., 2 * at : 2 * at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
-    for at, scale in {Q.Q2_K: ((80, 1e-3), (82, 15e-4)), Q.Q3_K: ((108, 5e-4),)}.get(kind, ()):
-        data[..., at : at + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
-    if kind == Q.Q6_K:
-        data[..., 208:] = np.frombuffer(np.float16(5e-5).tobytes(), np.uint8)
-    return data.reshape(outputs, -1)
 
 
 def runner(

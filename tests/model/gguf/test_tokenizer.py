@@ -228,5 +228,19 @@ def test_the_tokens_of_gemma_are_merged_in_their_order(tmp_path: Path) -> None:
         assert found.decode(ids, skip_special_tokens=True) == text
 
 
+def test_files_of_gemma4_list_their_merges(make: Make) -> None:
+    """Their scores say nothing, no space is put before a text, and there is a first token only if they say so."""
+    rank = {piece: index for index, piece in enumerate(PIECES) if index > 258}
+    pairs = [(piece[:cut], piece[cut:]) for piece in rank for cut in range(1, len(piece))]
+    merges = [f"{left} {right}" for left, right in pairs if left in rank and right in rank]
+    said = sentence_piece(scores=[0.0] * len(PIECES), merges=merges) | {"ggml.model": "gemma4"}
+    found = load_tokenizer(str(make(said)))
+    for text in ("the cat sat on the tent", "  spaces    here ", "naïve 漢\n\t", "attender, ABC!", "\n\nthe"):
+        ids = found(text)["input_ids"]
+        assert ids == by_score(text.replace(" ", "\u2581")), text
+        assert found.decode(ids, skip_special_tokens=True) == text
+    assert load_tokenizer(str(make(said | {"ggml.add_bos_token": True})))("a")["input_ids"][0] == 1
+
+
 def test_no_first_token_where_the_file_says_so(make: Make) -> None:
     assert load_tokenizer(str(make(sentence_piece(add_bos_token=False))))("a")["input_ids"][0] != 1

@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from headstart.model.gguf import gemma
-from headstart.model.gguf.description import LOCAL_BASE, Description
+from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,15 @@ class Architecture:
     """Whether a part of each head may turn."""
     frequencies: bool = False
     """Whether its files may hold `rope_freqs.weight`, what each frequency of the rotation is divided by."""
+    layered: bool = False
+    """Whether layers may be of two sizes: `head_dim` of the config is that of the layers with a window, of which the
+    first is one."""
+    tensors: frozenset[str] = frozenset()
+    """Tensors that are no parameters, and are read for the config."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What it calls tensors that others call otherwise: see `names`."""
 
 
-_PATTERN = "attention.sliding_window_pattern"
 _FULL = "full_attention"
 _LAYERS_OF_EXAONE_32B = 64
 
@@ -228,19 +232,20 @@ _SCALES = frozenset({"attention.scale", "embedding_scale", "residual_scale", "lo
 ARCHITECTURES = {
     "apertus": Architecture(apertus, frequencies=True),
     "arcee": Architecture(arcee, neighbours=True, frequencies=True),
-    "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, _PATTERN})),
+    "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, PATTERN})),
     "ernie4_5": Architecture(ernie),
-    "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, _PATTERN}), frequencies=True),
+    "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, PATTERN}), frequencies=True),
     "gemma": Architecture(gemma.gemma),
-    "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", _PATTERN})),
-    "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", LOCAL_BASE, _PATTERN})),
+    "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", PATTERN})),
+    "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", LOCAL_BASE, PATTERN})),
+    "gemma4": Architecture(gemma.gemma4, gemma.KEYS_OF_4, layered=True, tensors=frozenset({FREQUENCIES})),
     "glm4": Architecture(glm4, part=True),
     "granite": Architecture(granite, _SCALES, neighbours=True),
     "hunyuan-dense": Architecture(hunyuan),
     "llama": Architecture(llama, neighbours=True, frequencies=True),
     "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
     "nemotron": Architecture(nemotron, part=True),
-    "olmo2": Architecture(olmo2, frozenset({LOCAL_BASE, _PATTERN})),
+    "olmo2": Architecture(olmo2, frozenset({LOCAL_BASE, PATTERN})),
     "phi3": Architecture(phi3, part=True),
     "qwen2": Architecture(qwen2, frequencies=True),
     "qwen3": Architecture(qwen3, frequencies=True),

@@ -50,14 +50,18 @@ def make_config(file: GgufFile) -> Any:
     heads, hidden = stated.whole("attention.head_count"), stated.whole("embedding_length")
     if not heads or not hidden:
         raise file.damaged(f"{heads} heads of {hidden} numbers")
-    dim = stated.whole("attention.key_length", hidden // heads)
-    if (width := stated.whole("attention.value_length", dim)) != dim:
-        raise file.not_run(f"{name}.attention.value_length is {width}, and heads are {dim} wide")
-    rotary = stated.whole("rope.dimension_count", dim)
-    if rotary != dim and not (architecture.part and rotary % 2 == 0 and 0 < rotary < dim):
-        raise file.not_run(f"{name}.rope.dimension_count is {rotary}, and heads are {dim} wide")
-    kv_heads, inner = stated.whole("attention.head_count_kv", heads), stated.whole("feed_forward_length")
     layers = _layers(file, stated)
+    local = "_swa" if architecture.layered else ""
+    dim = stated.whole(f"attention.key_length{local}", hidden // heads)
+    if (width := stated.whole(f"attention.value_length{local}", dim)) != dim:
+        raise file.not_run(f"{name}.attention.value_length{local} is {width}, and heads are {dim} wide")
+    rotary = stated.whole(f"rope.dimension_count{local}", dim)
+    if rotary != dim and not (architecture.part and rotary % 2 == 0 and 0 < rotary < dim):
+        raise file.not_run(f"{name}.rope.dimension_count{local} is {rotary}, and heads are {dim} wide")
+    if architecture.layered:
+        kv_heads, inner = (stated.wholes(key, layers)[0] for key in ("attention.head_count_kv", "feed_forward_length"))
+    else:
+        kv_heads, inner = stated.whole("attention.head_count_kv", heads), stated.whole("feed_forward_length")
     if heads % (kv_heads or heads + 1):
         raise file.damaged(f"{heads} heads cannot share {kv_heads} heads of keys")
     vocabulary = _vocabulary(file, stated)

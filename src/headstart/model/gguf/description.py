@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart.model.gguf.blocks import floats
 from headstart.model.gguf.files import GgufFile
@@ -15,7 +16,11 @@ from headstart.model.gguf.metadata import Metadata
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 """What the frequencies of a rotation are divided by in texts beyond the length that was trained first, and up to it."""
 
+FREQUENCIES = "rope_freqs.weight"
+"""What each frequency of the rotation is divided by: how files of Llama 3.1 and later say their rope scaling."""
+
 LOCAL_BASE = "rope.freq_base_swa"
+PATTERN = "attention.sliding_window_pattern"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +73,18 @@ class Description:
 
     def kinds(self, period: int) -> list[str]:
         """The kind of each layer's attention: every period-th is full. A file may state the period, or each layer."""
-        each = self.stated.get("attention.sliding_window_pattern")
+        each = self.stated.get(PATTERN)
         if isinstance(each, np.ndarray):
             if len(each) != self.layers or each.dtype != bool:
                 raise self.file.damaged(f"its sliding_window_pattern has {len(each)} entries for {self.layers} layers")
             return ["sliding_attention" if slides else "full_attention" for slides in each.tolist()]
-        period = self.stated.whole("attention.sliding_window_pattern", period)
+        period = self.stated.whole(PATTERN, period)
         return ["sliding_attention" if not period or (i + 1) % period else "full_attention" for i in range(self.layers)]
 
     def rope(self) -> dict[str, Any]:
         """The rotation as transformers' configs state it. What `rope_freqs.weight` does to it is no part of a config:
         see `weights`."""
-        part = {} if self.rotary == self.dim else {"partial_rotary_factor": _part(self.rotary, self.dim)}
+        part = {} if self.rotary == self.dim else {"partial_rotary_factor": part_of(self.rotary, self.dim)}
         return {**self._scaling(), "rope_theta": self.stated.positive("rope.freq_base", 10000.0), **part}
 
     def _scaling(self) -> dict[str, Any]:
@@ -132,13 +137,22 @@ class Description:
         if tensor is None or tensor.shape != (self.rotary // 2,):
             found = "missing" if tensor is None else f"{list(tensor.shape)}, and {[self.rotary // 2]} is needed"
             raise self.file.damaged(f"tensor {name!r} is {found}")
-        values = floats(tensor)[0]
-        if not (np.isfinite(values).all() and (values > 0).all()):
-            raise self.file.damaged(f"{name} holds numbers that are not positive")
-        return [float(value) for value in values]
+        return [float(value) for value in factors_of(self.file, name)]
 
 
-def _part(rotary: int, dim: int) -> float:
+def factors_of(file: GgufFile, name: str) -> NDArray[np.float32]:
+    """The positive numbers of a tensor that the file holds.
+
+    Raises:
+        DamagedModel: some are not positive, or not finite.
+    """
+    values: NDArray[np.float32] = floats(file.tensors[name])[0]
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        raise file.damaged(f"{name} holds numbers that are not positive")
+    return values
+
+
+def part_of(rotary: int, dim: int) -> float:
     """The share of a head that turns, such that the whole part of its product with `dim` is `rotary`."""
     part = rotary / dim
     return part if int(dim * part) == rotary else math.nextafter(part, 1.0)

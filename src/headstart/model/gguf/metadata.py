@@ -56,6 +56,15 @@ class Metadata:
             raise self.wrong(key, "a whole number above 0")
         return found
 
+    def wholes(self, key: str, count: int, default: Any = _REQUIRED) -> list[int]:
+        """So many whole numbers from 0; one number stands for all of them."""
+        value = self._present(key, default)
+        if not isinstance(value, np.ndarray):
+            return [self.whole(key, default)] * count
+        if len(value) != count or value.dtype.kind not in "iu" or (value < 0).any():
+            raise self.wrong(key, f"{count} whole numbers")
+        return [int(number) for number in value]
+
     def number(self, key: str, default: Any = _REQUIRED) -> Any:
         """A finite number."""
         value = self._present(key, default)

@@ -22,6 +22,10 @@ class Names:
             outer[recipe.places] = "position_embd"
         if recipe.final_norm is not None and recipe.final_norm.name is not None:
             outer[recipe.final_norm.name] = "output_norm"
+        if (inputs := recipe.inputs) is not None:
+            outer |= {inputs.table: "per_layer_token_embd", inputs.projection: "per_layer_model_proj"}
+            if inputs.norm.name is not None:
+                outer[inputs.norm.name] = "per_layer_proj_norm"
         self._outer = outer
         self._prefix = f"{recipe.stack}."
 
@@ -43,15 +47,20 @@ class Names:
         names, layer = self._layers[self.recipe.layers[index]], self.recipe.layers[index]
         if inner == layer.attention.sinks:
             return f"blk.{index}.attn_sinks.weight"
+        if inner == layer.factor:
+            return f"blk.{index}.layer_output_scale.weight"
         module, _, kind = inner.rpartition(".")
         return "" if module == layer.mlp.numbers else f"blk.{index}.{names[module]}.{kind}"
 
     def matrices(self) -> Iterator[tuple[str, str]]:
         """The modules that hold matrices, each with what the file calls its weight."""
+        inputs = self.recipe.inputs
         for module in {self.recipe.embedding, self.recipe.head}:
             yield module, self.tensor(f"{module}.weight")
+        for module in () if inputs is None else (inputs.table, inputs.projection):
+            yield module, self.tensor(f"{module}.weight")
         for index, layer in enumerate(self.recipe.layers):
-            for name in (*layer.attention.qkv, layer.attention.out, *layer.mlp.gate_up, layer.mlp.down):
+            for name in layer.linears:
                 module = f"{self._prefix}{index}.{name}"
                 yield module, self.tensor(f"{module}.weight")
 
@@ -79,6 +88,12 @@ class Names:
         counts = dict(zip(attention.qkv, (attention.heads, attention.kv_heads), strict=False))
         return counts.get(inner.rpartition(".")[0], 0)
 
+    def unused(self) -> set[str]:
+        """Tensors that files may hold and no model reads: keys and values of layers that attend to those of another,
+        which checkpoints of Gemma 4 have."""
+        shared = [index for index, layer in enumerate(self.recipe.layers) if layer.attention.keys_of is not None]
+        return {f"blk.{index}.{name}.weight" for index in shared for name in ("attn_k", "attn_v", "attn_k_norm")}
+
     def may_be_missing(self, parameter: str) -> bool:
         """Whether a file may leave this out, which is zero then: the bias of an attention's output."""
         index, inner = self._place(parameter)
@@ -95,9 +110,10 @@ class Names:
 def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
     attention = layer.attention
     yield from zip(
-        ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "attn_q_norm", "attn_k_norm"),
+        ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "attn_q_norm", "attn_k_norm", "post_norm"),
         (
             layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out, attention.q_norm, attention.k_norm,
+            layer.input and layer.input.norm,
         ),
         strict=True,
     )  # fmt: skip
@@ -111,6 +127,8 @@ def _of_layer(layer: Layer, called: Mapping[str, str]) -> dict[str, str]:
     found = {attention.out: "attn_output", mlp.down: "ffn_down"}
     found |= dict(zip(attention.qkv, ("attn_qkv",) if joined else apart, strict=False))
     found |= dict(zip(mlp.gate_up, ("ffn_gate", "ffn_up")[-len(mlp.gate_up) :], strict=True))
+    if (own := layer.input) is not None:
+        found |= {own.gate: "inp_gate", own.out: "proj"}
     for role, norm in _norms(layer):
         if norm is not None and norm.name is not None:
             found.setdefault(norm.name, called.get(role, role))  # a parallel layer has one norm for both

@@ -85,7 +85,7 @@ SPLITS = {
     "command-r": Split(gpt2=True, digits=True, composed=True),
     "dbrx": Split((_LLAMA3,)),
     "smaug-bpe": Split((_LLAMA3,)),
-    "glm4": Split((_LLAMA3,)),
+    "glm4": Split((_LLAMA3,), whole_words=True),
     "exaone4": Split(gpt2=True),
     "gpt-4o": Split((_GPT4O,)),
     "qwen35": Split((_QWEN35,), composed=True),

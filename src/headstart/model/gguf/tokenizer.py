@@ -41,13 +41,14 @@ def load_tokenizer(file: GgufFile) -> Any:
         return _from_folder(beside, file)
     if kind in ("no_vocab", "none"):
         return None
-    if kind not in ("gpt2", "llama"):
+    if kind not in ("gpt2", "llama", "gemma4"):
         raise _unknown(file, f"tokenizer.ggml.model is {kind!r}")
     tokens = _Tokens(file)
     backend = _byte_level(file, tokens) if kind == "gpt2" else _sentence_piece(file, tokens)
     backend.add_special_tokens(tokens.added(CONTROL, special=True))
     backend.add_tokens(tokens.added(_USER_DEFINED, special=False))
-    _frame(backend, file, tokens, begins=kind == "llama" or SPLITS[metadata.text("tokenizer.ggml.pre")].begins)
+    begins = SPLITS[metadata.text("tokenizer.ggml.pre")].begins if kind == "gpt2" else kind == "llama"
+    _frame(backend, file, tokens, begins=begins)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         clean_up_tokenization_spaces=False,
@@ -141,9 +142,10 @@ def _byte_level(file: GgufFile, tokens: _Tokens) -> Tokenizer:
 
 
 def _sentence_piece(file: GgufFile, tokens: _Tokens) -> Tokenizer:
-    """Tokens made of characters, with bytes for those that are no tokens."""
-    prefix = file.metadata.flag("tokenizer.ggml.add_space_prefix", True)
-    merges = tokens.merges() if "tokenizer.ggml.merges" in file.metadata else tokens.merges_by_score()
+    """Tokens made of characters, with bytes for those that are no tokens. Files of Gemma 4 list the merges."""
+    metadata = file.metadata
+    prefix = metadata.flag("tokenizer.ggml.add_space_prefix", metadata.text("tokenizer.ggml.model") == "llama")
+    merges = tokens.merges() if "tokenizer.ggml.merges" in metadata else tokens.merges_by_score()
     unknown = tokens.named("unknown")
     backend = Tokenizer(models.BPE(tokens.vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     marked = normalizers.Replace(" ", _SPACE)

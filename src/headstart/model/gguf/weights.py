@@ -14,13 +14,10 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.coded import empty, without_memory
 from headstart.model.gguf import header
 from headstart.model.gguf.blocks import decoded, floats
-from headstart.model.gguf.description import LONG_FACTORS, SHORT_FACTORS
+from headstart.model.gguf.description import FREQUENCIES, LONG_FACTORS, SHORT_FACTORS, factors_of
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.names import Names
 from headstart.model.grouped import GroupedWeights, Rows, StoredWeights, stacked
-
-FREQUENCIES = "rope_freqs.weight"
-"""What each frequency of the rotation is divided by: how files of Llama 3.1 and later say their rope scaling."""
 
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
@@ -43,7 +40,8 @@ def check_tensors(file: GgufFile, config: Any) -> None:
     rope = config.rope_parameters or {}
     by_length = {LONG_FACTORS, SHORT_FACTORS} if rope.get("rope_type") == "longrope" else set()
     divided = {FREQUENCIES} if names.architecture.frequencies else set()
-    left = sorted(file.tensors.keys() - wanted.keys() - by_length - divided)
+    others = names.unused() | by_length | divided | names.architecture.tensors
+    left = sorted(file.tensors.keys() - wanted.keys() - others)
     if left:
         raise UnsupportedModel(
             f"{file.label} holds {left[0]!r} (and {len(left) - 1} more), which {config.model_type} models have not",
@@ -57,22 +55,38 @@ def check_tensors(file: GgufFile, config: Any) -> None:
 
 
 def _wanted(names: Names, config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """By the name of each tensor that the model needs: the first parameter of that kind, and its shape. A model of one
-    layer is made, on no device: all layers of these models are alike."""
+    """By the name of each tensor that the model needs: a parameter of that kind, and its shape. Where all layers are
+    alike, a model of the first one is made."""
+    layers = config.num_hidden_layers
+    if not names.architecture.layered:
+        config = _first_layer(config)
+    found = {}
+    for parameter, tensor in _stored(without_memory(config)):
+        name = names.tensor(parameter)
+        if not name:
+            continue
+        _, dot, inner = name.partition("blk.0.")
+        each = [f"blk.{index}.{inner}" for index in range(layers)] if dot and config.num_hidden_layers == 1 else [name]
+        found.update(dict.fromkeys(each, (parameter, tuple(tensor.shape))))
+    return found
+
+
+def _first_layer(config: Any) -> Any:
+    """The config of a model of one layer."""
     first, count = copy.deepcopy(config), config.num_hidden_layers
     first.num_hidden_layers = 1
     for key, value in vars(config).items():
         if isinstance(value, list) and len(value) == count and key != "eos_token_id":  # what is said layer by layer
             setattr(first, key, value[:1])
-    found = {}
-    for parameter, tensor in without_memory(first).named_parameters():
-        name = names.tensor(parameter)
-        if not name:
-            continue
-        inner = name.removeprefix("blk.0.")
-        each = [name] if inner == name else [f"blk.{index}.{inner}" for index in range(count)]
-        found.update(dict.fromkeys(each, (parameter, tuple(tensor.shape))))
-    return found
+    return first
+
+
+def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Parameters, and the buffers that checkpoints hold (Gemma 4's factors of layers), by their names; tied ones
+    once."""
+    yield from model.named_parameters()
+    kept = model.state_dict().keys()
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
 
 
 def activation_numbers(file: GgufFile, names: Names) -> dict[int, dict[str, float]]:
@@ -101,18 +115,15 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
 def fill(model: Any, file: GgufFile, config: Any) -> None:
     """Read all parameters of a model on the CPU, and what its rotation is divided by."""
     names = Names.of(file, config)
-    for name, parameter in model.named_parameters():
+    for name, tensor in _stored(model):
         if names.tensor(name):
-            read(file, names, name, parameter.data)
+            read(file, names, name, tensor.data)
     for index, each in activation_numbers(file, names).items():
         module = model.get_submodule(f"{names.recipe.stack}.{index}.{names.recipe.layers[index].mlp.numbers}")
         for name, number in each.items():
             getattr(module, name).data.fill_(number)
-    if FREQUENCIES in file.tensors:
-        factors = torch.from_numpy(floats(file.tensors[FREQUENCIES])[0].copy())
-        if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
-            raise file.damaged(f"{FREQUENCIES} holds numbers that are not positive")
-        model.model.rotary_emb.inv_freq /= factors
+    if FREQUENCIES in file.tensors and names.architecture.frequencies:
+        model.model.rotary_emb.inv_freq /= torch.from_numpy(factors_of(file, FREQUENCIES))
 
 
 def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:

@@ -1,0 +1,106 @@
+"""A tiny random model of each architecture that GGUF files have: every gain and bias random, windows shorter than the
+text, rotations scaled from a length below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.model.gguf import checkpoint
+from headstart.model.gguf.files import open_gguf
+from headstart.model.gguf.packed import types
+from headstart.model.loading import adopt
+from headstart.model.longrope import fix_rotation
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
+from support.families import FAMILIES, TOKENS, VOCAB, random_model
+
+LENGTH = 64
+"""Tokens that models are made for."""
+IDS = torch.randint(3, VOCAB, (1, TOKENS), generator=torch.Generator().manual_seed(0))
+
+
+def family(name: str, **changes: Any) -> Callable[[], Any]:
+    """A config of the families' tests, with what files cannot say set to what they imply."""
+
+    def made() -> Any:
+        given = {key: value for key, value in FAMILIES[name]().to_dict().items() if key not in _NOT_GIVEN}
+        return type(FAMILIES[name]())(**{**given, "hidden_size": 64, "intermediate_size": 96, **changes})
+
+    return made
+
+
+_NOT_GIVEN = (
+    "model_type", "architectures", "transformers_version", "layer_types", "no_rope_layers", "per_layer_config"
+)  # fmt: skip
+KINDS = ["sliding_attention"] * 3 + ["full_attention"]
+_ROPES = {
+    "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16},
+    "plain": {"rope_type": "default", "rope_theta": 5e3},
+}
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "apertus": family("apertus"),
+    "arcee": family("arcee"),
+    "cohere2": family("cohere2", layer_types=KINDS, tie_word_embeddings=True),
+    "ernie4_5": family("ernie4_5"),
+    "exaone4": family("exaone4", layer_types=KINDS),
+    "exaone4, no windows": family("exaone4, no windows", layer_types=["full_attention"] * 4),
+    "gemma": family("gemma", attention_bias=False),
+    "gemma2": family("gemma2", query_pre_attn_scalar=16, tie_word_embeddings=True),
+    "gemma3": family(
+        "gemma3_text", query_pre_attn_scalar=16, num_hidden_layers=6, layer_types=["sliding_attention"] * 5 + KINDS[3:]
+    ),
+    "gemma4": family("gemma4_text", layer_types=KINDS * 2, global_head_dim=32),
+    "gemma4, keys as values": family(
+        "gemma4_text, keys as values", layer_types=KINDS, attention_bias=False, global_head_dim=32,
+        num_global_key_value_heads=1,
+    ),
+    "glm4": family("glm4"),
+    "granite": family("granite"),
+    "hunyuan": family("hunyuan_v1_dense", pad_token_id=None),
+    "llama": family("llama"),
+    "ministral3": family("ministral3", sliding_window=None),
+    "ministral3, mscale": family(
+        "ministral3", sliding_window=None,
+        rope_parameters={**_ROPES["yarn"], "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.7},
+    ),
+    "mistral": family("mistral"),
+    "nemotron": family("nemotron"),
+    "olmo2": family("olmo2"),
+    "olmo3": family("olmo3", layer_types=KINDS),
+    "phi3": family("phi3"),
+    "phi3, plain": family("phi3, plain", hidden_act="silu"),
+    "qwen2": family("qwen2", use_sliding_window=False, sliding_window=None),
+    "qwen3": family("qwen3"),
+    "seed_oss": family("seed_oss"),
+    "smollm3": family("smollm3", use_sliding_window=False, sliding_window=None),
+    "starcoder2": family("starcoder2", sliding_window=None),
+}  # fmt: skip
+
+
+def made(config: Any) -> Any:
+    """A random model that turns as one of texts of `LENGTH`."""
+    model = random_model(config)
+    fix_rotation(model, LENGTH)
+    return model
+
+
+def off(found: Tensor, right: Tensor) -> float:
+    """The largest error, relative to the spread."""
+    return float((found - right).abs().max() / (right.max() - right.min()))
+
+
+def run(path: Path, *, packed: bool = True) -> tuple[Tensor, ModelRunner]:
+    """The logits of all tokens of `IDS`, in float32. packed: on the file's own blocks, otherwise on floats."""
+    load = checkpoint.load_packed if packed else checkpoint.load_model
+    model = adopt(load(str(path), checkpoint.load_config(str(path)), torch.float32))
+    blocks = tuple(types(open_gguf(path))) if packed else ()
+    runner = ModelRunner(model, max_length=LENGTH, blocks=blocks)
+    cache = runner.new_cache(1)
+    segment = Segment(cache.acquire(), tuple(IDS[0].tolist()), judged=TOKENS)
+    return runner.forward([segment], cache).logits.clone(), runner

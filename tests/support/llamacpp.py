@@ -1,0 +1,172 @@
+"""What llama.cpp is asked in order to compare headstart with it: tiny files of every architecture and of every type of
+block, and a vocabulary that shows each cut of a text. What it answered is kept beside the tests of GGUF files.
+
+`benchmarks/gguf_logits.py` asks a llama.cpp, and records its answers.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from tokenizers.pre_tokenizers import ByteLevel
+
+from headstart.model.gguf.splits import SPLITS
+from support.gguf_files import TEXTS, Q, random_blocks, stored_name, write
+from support.gguf_models import KINDS, LENGTH, MODELS, family, made
+
+RECORD = Path(__file__).parents[1] / "model" / "gguf" / "llamacpp.npz"
+"""Arrays by the names of `FILES`, the logits of the last `JUDGED` tokens of `IDS`; and by those of `SPLITS` after
+"cut ", the tokens of each text of `CUT`, with -1 after each."""
+JUDGED = 6
+NO_TOKENS = {"ggml.model": "no_vocab"}
+
+# -- Logits -----------------------------------------------------------------------------------------------------------
+
+_NO_BIAS = {"attention_bias": False}
+_NO_BIASES = {"attention_bias": False, "mlp_bias": False}
+_SQUARE = {"hidden_size": 128, "query_pre_attn_scalar": 32}
+"""Of the sizes of Gemma whose scores are divided by width over heads: 32, where heads are 16 wide."""
+_ROPE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75, "short_factor": [1.5] * 5 + [2.0],
+    "long_factor": [4.0] * 6, "original_max_position_embeddings": 512,
+}  # fmt: skip
+
+FLOATS: dict[str, Callable[[], Any]] = {
+    **MODELS,
+    "arcee": family("arcee", **_NO_BIASES),
+    "ernie4_5": family("ernie4_5", use_bias=False),
+    "exaone4": family("exaone4", num_hidden_layers=64, layer_types=KINDS * 16),
+    "gemma2, 46 layers": family("gemma2", num_hidden_layers=46, tie_word_embeddings=True, **_SQUARE),
+    "gemma3, 62 layers": family(
+        "gemma3_text", num_hidden_layers=62, layer_types=(["sliding_attention"] * 5 + KINDS[3:]) * 10 + KINDS[:2],
+        **_SQUARE,
+    ),
+    "hunyuan": family("hunyuan_v1_dense", pad_token_id=None, **_NO_BIAS),
+    "mistral": family("mistral", sliding_window=None),
+    "olmo2": family("olmo2", **_NO_BIAS),
+    "phi3": family("phi3", sliding_window=LENGTH),
+    "phi3, short": family(
+        "phi3", sliding_window=LENGTH, original_max_position_embeddings=512, max_position_embeddings=1024,
+        rope_parameters=_ROPE,
+    ),
+    "qwen3": family("qwen3", **_NO_BIAS),
+    "seed_oss": family("seed_oss", attention_out_bias=False, mlp_bias=False),
+    "smollm3": family("smollm3", use_sliding_window=False, sliding_window=None, **_NO_BIASES),
+}  # fmt: skip
+"""Models whose files hold floats: those of `MODELS`, without what llama.cpp does not run. It has no place for some
+biases, which no published model has; it gives Mistral and Phi no windows (the texts are shorter here), and EXAONE 4
+only where there are 64 layers."""
+
+_WIDE = {"hidden_size": 256, "intermediate_size": 512}
+WIDE: dict[str, Callable[[], Any]] = {
+    "llama": family("llama", **_WIDE, num_attention_heads=16, num_key_value_heads=16),
+    "gemma4": family(
+        "gemma4_text", **_WIDE, layer_types=KINDS * 2, num_attention_heads=16, num_key_value_heads=16,
+        global_head_dim=32, hidden_size_per_layer_input=256,
+    ),
+    "granite": family("granite", **_WIDE, num_attention_heads=16, num_key_value_heads=16),
+}  # fmt: skip
+"""Models whose rows hold blocks of 256."""
+
+BLOCKS = (
+    Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS, Q.MXFP4, Q.F16, Q.BF16,
+)  # fmt: skip
+FILES = (*FLOATS, *(f"{name}, {kind.name}" for name in WIDE for kind in BLOCKS))
+
+
+def write_case(path: Path, name: str) -> Any:
+    """The file of one of `FILES`, without a tokenizer. Returns the model, whose matrices are other ones where the file
+    holds random blocks."""
+    if name in FLOATS:
+        model = made(FLOATS[name]())
+        write(path, model, tokenizer=NO_TOKENS)
+        return model
+    called, _, kind = name.rpartition(", ")
+    model = made(WIDE[called]())
+    blocks = dict(_blocks(model, Q[kind])) if kind.endswith("_K") or kind.startswith("IQ") else {}
+    write(path, model, kind=Q[kind], blocks=blocks, tokenizer=NO_TOKENS)
+    return model
+
+
+def _blocks(model: Any, kind: Q) -> Iterator[tuple[str, tuple[np.ndarray, Q]]]:
+    rng = np.random.default_rng(0)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            yield stored_name(model.config, name), (random_blocks(rng, kind, *parameter.shape), kind)
+
+
+def published(config: dict[str, Any]) -> dict[str, Any]:
+    """A config.json as the models' makers write it, where llama.cpp's converter needs what transformers does not
+    write."""
+    kind = config["model_type"]
+    if kind == "cohere2":
+        return {**config, "rotary_pct": 1.0}
+    if kind == "hunyuan_v1_dense":
+        return {**config, "max_position_embeddings": 32768}
+    if kind == "ministral3":
+        return {**config, "rope_parameters": {"mscale_all_dim": 0.0, **config["rope_parameters"]}}
+    return config
+
+
+def rounded(name: str) -> bool:
+    """Whether llama.cpp looks the activation up in a table of half-precision numbers, which the others compute."""
+    return name.startswith(("gemma", "starcoder2"))
+
+
+# -- Tokens -----------------------------------------------------------------------------------------------------------
+
+CUT = (
+    *TEXTS, "I'LL pay 12345 Ⅷ naïve\n\n", "a/\n漢字かな\u0301x", "Ünï ÄÖ ßtraße ÉCOLE élan", "Привет МИР как дела",
+    "ABCdef ABCDEFghi iPhone XMLHttpRequest", "x = {'a': [1, 2.5e-10]};\r\n\t\t// c/*d*/\n",
+    "日本語のテキスト、한국어 텍스트。", "hello\u00a0world", "\u2003wide\u3000space", "   \n   \n\n\t\tfoo   bar\n \n",
+    "'S 'T 'RE 's't're 've'm'll'd \u2019s", "100,000.00 1234567 12 345 \uff16\uff17\uff18",
+    "foo_bar::baz->qux!=quux&&corge||x", "👍🏽👨\u200d👩\u200d👧", "مرحبا بالعالم ١٢٣٤٥", "हिन्दी में नमस्ते",
+    "ภาษาไทย", "\u0301a\u0301\u0302", "A\u030angstro\u0308m", "\u00e9 composed", "\u0301\u00e1\u0302",
+    "\u00c5ngstr\u00f6m", "...!!!???---***///\n\n//\n/", " leading", "trailing ", "\n", "\t", "  \n",
+    "a  b   c    d", "don't can't I'd've", "é'S", "\uff46\uff55\uff4c\uff4c \uff21\uff22\uff23",
+    "€100 £5 ¥3 ±∞≠", "①②③ ½¼", "line1\rline2\r\rline3", "tab\tsep\t\tx", "ǅungla ǈ ʰʷ ªº",
+)  # fmt: skip
+"""Texts that are cut in each place where some model's tokenizer cuts."""
+
+_WHOLE = ("Ġcomposed", "HTTPServer", "camelCase", "leading", "iPhone", "world")
+"""Tokens that no merge makes."""
+
+
+def crossing(pre: str) -> dict[str, Any]:
+    """Metadata of a byte-level tokenizer in whose vocabulary every two to four neighbours of a text are a token, so
+    that a cut in another place gives other tokens."""
+    spelled = ["".join(piece for piece, _ in _BYTES.pre_tokenize_str(text)) for text in CUT]
+    found = {text[at : at + size] for text in spelled for size in (2, 3, 4) for at in range(len(text) - size + 1)}
+    made_of = sorted(found, key=lambda token: (len(token), token))
+    tokens = [*sorted(ByteLevel.alphabet()), *made_of, *_WHOLE, "<eos>", "<|im_start|>", "<|im_end|>"]
+    return {
+        "ggml.model": "gpt2",
+        "ggml.pre": pre,
+        "ggml.tokens": tokens,
+        "ggml.token_type": [int(gguf.TokenType.NORMAL)] * (len(tokens) - 3) + [int(gguf.TokenType.CONTROL)] * 3,
+        "ggml.merges": [f"{token[:-1]} {token[-1]}" for token in made_of],
+        "ggml.eos_token_id": len(tokens) - 3,
+        "ggml.bos_token_id": len(tokens) - 2,
+    }
+
+
+_BYTES = ByteLevel(add_prefix_space=False, use_regex=False)
+
+_MARKS = {
+    "e\u0301 composed", "a/\n漢字かな\u0301x", "हिन्दी में नमस्ते", "\u0301a\u0301\u0302", "A\u030angstro\u0308m",
+    "\u0301\u00e1\u0302",
+}  # fmt: skip
+OTHERWISE = {"tekken": _MARKS | {"Ünï ÄÖ ßtraße ÉCOLE élan"}, "gpt-4o": _MARKS}
+"""Texts that llama.cpp cuts otherwise than the tokenizers of the models themselves, which headstart follows: it leaves
+marks out of words there, and knows the case of ASCII letters alone."""
+
+
+def same_tokens(pre: str, text: str) -> bool:
+    """Whether llama.cpp is asked for the same tokens; it does not compose characters, which some tokenizers do."""
+    composed = unicodedata.normalize("NFC", text)
+    return text not in OTHERWISE.get(pre, ()) and (text == composed or not SPLITS[pre].composed)
