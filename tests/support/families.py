@@ -368,6 +368,17 @@ def config_of(name: str) -> Any:
     return copy.deepcopy(FAMILIES[name]())
 
 
+def with_tokens(config: Any, size: int, *, eos: int, pad: int | None = None) -> Any:
+    """The same config, of another vocabulary."""
+    tokens = {
+        "vocab_size": size, "vocab_size_per_layer_input": size, "bos_token_id": None, "eos_token_id": eos,
+        "pad_token_id": pad,
+    }  # fmt: skip
+    for name in tokens.keys() & {*dir(config)}:
+        setattr(config, name, tokens[name])
+    return config
+
+
 def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """A model of which no parameter is trivial: gains are not 1, biases not 0."""
     model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager", dtype=dtype).eval()

@@ -36,6 +36,10 @@ RENAMED = {
 }
 """What names of the text model's weights begin with, and what its own class calls that: transformers' `key_mapping`."""
 
+_STORED_AS = {"gpt_neox": ("embed_out.", "lm_head.")}
+"""What names of a part begin with in checkpoints, and what its class calls it, by `model_type`: transformers renames it
+itself where it reads and writes a whole model."""
+
 _BESIDE = re.compile(
     r"(?:model\.)?(?:visual|visual_embeddings_table|vision_tower|vision_model|vision_encoder|vision_embedder"
     r"|vision_projection|vision_projector|high_res_vision_(?:alpha|model|neck|proj)|embed_vision|image_tower"
@@ -94,7 +98,10 @@ def media_tokens(config: Any) -> dict[int, str]:
 
 def names_of(config: Any) -> Callable[[str], str | None]:
     """What the class of a model calls a stored tensor; None for one that is no part of the text model."""
-    return _text_name if is_wrapped(config) else lambda name: name
+    if is_wrapped(config):
+        return _text_name
+    stored, own = _STORED_AS.get(config.model_type, ("", ""))
+    return lambda name: own + name.removeprefix(stored) if name.startswith(stored) else name
 
 
 def names_stated(stated: Mapping[str, Any]) -> Callable[[str], str | None]:

@@ -28,7 +28,6 @@ from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
-from headstart.model.recipes import find_recipe
 from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, windows_of
 from headstart.model.states import StateShape
@@ -80,7 +79,7 @@ class FusedDecoder:
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
-        recipe = find_recipe(model.config)
+        recipe = parts.find_recipe_for(model)
         if recipe is None or not_run(recipe):
             return None
         coded = fewest_bits(model) is not None  # its matrices are rounded already

@@ -26,7 +26,6 @@ from headstart.model.decoders.mixers import IndexedWalk, TensorMixer, tensor_mix
 from headstart.model.decoders.operations import activated, normed, rotate, signed
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
-from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, TokenInputs
 from headstart.model.states import StateShape
 
@@ -39,10 +38,10 @@ class LeanDecoder:
     width_invariant = False
     can_exit = True
 
-    def __init__(self, model: Any, recipe: Recipe, shapes: Mapping[int, LayerShape], length: int) -> None:
+    def __init__(self, model: Any, recipe: Recipe, length: int) -> None:
         linear = float_layer(model.dtype, model.device)
         self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
-        self.shapes = shapes
+        self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
         self.states: Mapping[int, StateShape] = parts.states(recipe)
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
@@ -61,10 +60,10 @@ class LeanDecoder:
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
-        recipe = find_recipe(model.config)
+        recipe = parts.find_recipe_for(model)
         if recipe is None or quantize == "int8" or fewest_bits(model) is not None:
             return None
-        return cls(model, recipe, parts.shapes(recipe), length)
+        return cls(model, recipe, length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         sizes = {"slots": slots, "capacity": capacity}
