@@ -47,7 +47,7 @@ CORE = {
     "ngram": "headstart.drafters.ngram",
     "suffix": "headstart.drafters.suffix",
     "eagle": "headstart.drafters.eagle",
-    "mtp": "headstart.drafters.mtp",
+    "mtp": "headstart.drafters.eagle.mtp",
     "dflash": "headstart.drafters.dflash",
     "gemma4-assistant": "headstart.drafters.gemma4_assistant",
     "draft": "headstart.drafters.draft_model",
