@@ -23,7 +23,7 @@ from headstart.drafters.gemma4_assistant import WIDTH, AssistantDrafter, recogni
 from headstart.loading.assembly import assemble
 from headstart.model import native
 from headstart.model.heads.gemma4_assistant import TextSeen
-from headstart.model.heads.gemma4_assistant_checkpoint import read
+from headstart.model.heads.gemma4_assistant_checkpoint import attending, read
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -34,10 +34,12 @@ DECODERS = ["lean", pytest.param("fused", marks=pytest.mark.skipif(not native.av
 
 # transformers 5.23 cannot make its own assistants: `kv_sharing_modes` of their text config raises where every layer
 # shares its keys, although `validate_architecture` wants just that. `written` states what it should answer.
-def written(folder: Path, *, vocab: int = VOCAB, centroids: int = 0, unified: bool = False) -> tuple[Path, Path, Any]:
-    """A tiny Gemma 4, its assistant and transformers' own module of that, as published: a directory each."""
-    name = "gemma4_unified_text" if unified else "gemma4_text"
-    own = config_of(name)
+def written(
+    folder: Path, *, vocab: int = VOCAB, centroids: int = 0, family: str = "gemma4_text"
+) -> tuple[Path, Path, Any]:
+    """A tiny Gemma 4 and its assistant, a directory each, as published; and transformers' own module of the latter."""
+    own = config_of(family)
+    name, unified = own.model_type, own.model_type != "gemma4_text"
     own.vocab_size = vocab
     text: dict[str, Any] = {
         "vocab_size": vocab, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
@@ -46,6 +48,8 @@ def written(folder: Path, *, vocab: int = VOCAB, centroids: int = 0, unified: bo
         "rms_norm_eps": EPS, "num_kv_shared_layers": 3, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
         "max_position_embeddings": 256,
     }  # fmt: skip
+    if own.attention_k_eq_v:
+        text |= {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
     if not unified:
         own.vocab_size_per_layer_input = vocab
         text |= {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
@@ -104,11 +108,17 @@ class Transformers:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-@pytest.mark.parametrize(("centroids", "unified", "vocab"), [(0, False, VOCAB), (12, False, 96), (0, True, VOCAB)])
-def test_steps_are_those_of_transformers(
-    tmp_path: Path, decoder: Any, centroids: int, unified: bool, vocab: int
-) -> None:
-    folder, path, assistant = written(tmp_path, vocab=vocab, centroids=centroids, unified=unified)
+@pytest.mark.parametrize(
+    ("family", "vocab", "centroids"),
+    [
+        ("gemma4_text", VOCAB, 0),
+        ("gemma4_text", 96, 12),
+        ("gemma4_text, keys as values", VOCAB, 0),
+        ("gemma4_unified_text", VOCAB, 0),
+    ],
+)
+def test_steps_are_those_of_transformers(tmp_path: Path, decoder: Any, family: str, vocab: int, centroids: int) -> None:
+    folder, path, assistant = written(tmp_path, vocab=vocab, centroids=centroids, family=family)
     text = torch.randint(vocab, (LENGTH + 1,), generator=torch.Generator().manual_seed(5)).tolist()
     theirs = Transformers(assistant, tf.AutoModelForCausalLM.from_pretrained(folder), text)
     runner = ModelRunner(tf.AutoModelForCausalLM.from_pretrained(folder), max_length=64, decoder=decoder)
@@ -200,6 +210,33 @@ def test_a_directory_is_known_by_its_config(pair: tuple[Path, Path]) -> None:
     assert recognises(path)
     assert not recognises(folder)
     assert hs.load(folder, drafter=path, dtype="float32", max_length=64).drafter.taps == (8,)
+
+
+def test_the_published_shape_attends_to_the_last_layers_that_store(tmp_path: Path) -> None:
+    """E2B's, whose config states what does not apply as null. Its tensors are not made: they are what is missed."""
+    kinds = ["sliding_attention"] * 4 + ["full_attention"]
+    sizes = {"hidden_size": 1536, "num_hidden_layers": 35, "num_key_value_heads": 1, "num_kv_shared_layers": 20}
+    target = tf.Gemma4TextConfig(**sizes, layer_types=kinds * 7)
+    text: dict[str, Any] = {
+        "attention_bias": False, "attention_k_eq_v": False, "final_logit_softcapping": None, "global_head_dim": 512,
+        "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 256, "hidden_size_per_layer_input": 0,
+        "intermediate_size": 2048, "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        "max_position_embeddings": 131072, "model_type": "gemma4_text", "moe_intermediate_size": None,
+        "num_attention_heads": 4, "num_experts": None, "num_global_key_value_heads": None, "num_hidden_layers": 4,
+        "num_key_value_heads": 1, "num_kv_shared_layers": 4, "rms_norm_eps": 1e-06, "sliding_window": 512,
+        "top_k_experts": None, "use_bidirectional_attention": None, "use_double_wide_mlp": False,
+        "vocab_size": 262144, "vocab_size_per_layer_input": 0, "enable_moe_block": False,
+        "rope_parameters": {
+            "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1e6, "rope_type": "proportional"},
+            "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+        },
+    }  # fmt: skip
+    stated = {"model_type": "gemma4_assistant", "backbone_hidden_size": 1536, "text_config": text}
+    more = {"num_centroids": 2048, "centroid_intermediate_top_k": 32, "use_ordered_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(stated | more))
+    recipe = attending(tmp_path, target)
+    assert [layer.attention.keys_of for layer in recipe.layers] == [13, 13, 13, 14]
+    assert [layer.attention.window for layer in recipe.layers] == [512, 512, 512, None]
 
 
 def changed(path: Path, folder: Path, config: dict[str, Any] | None = None, tensors: Any = None) -> Path:

@@ -63,13 +63,8 @@ def read(folder: str | Path, target: Any) -> AssistantCheckpoint:
         UnsupportedModel: it is damaged, made for another target, or the target has no keys that it could attend to.
     """
     path = Path(folder)
-    with reading(str(path)):
-        config = AutoConfig.from_pretrained(path)
-    if config.model_type not in KINDS:
-        raise UnsupportedModel(f"{path} is a {config.model_type}", hint="it is no assistant of Gemma 4")
-    recipe = built(config.text_config, "gemma4.gemma4_assistant")
-    _check_target(str(path), config, target)
-    recipe = _attending(str(path), recipe, recipe_of(target))
+    config = _config(path)
+    recipe = attending(path, target)
     found = read_tensors(path, lambda name: None if name.endswith(_UNUSED) else name)
     embedding = found.pop(_EMBEDDING, None)
     if embedding is not None:
@@ -77,6 +72,28 @@ def read(folder: str | Path, target: Any) -> AssistantCheckpoint:
     tensors = check_tensors(str(path), _table(config, recipe), found)
     top = _top(str(path), config, tensors) if config.use_ordered_embeddings else 0
     return AssistantCheckpoint(recipe, tensors, config.text_config, top)
+
+
+def attending(folder: str | Path, target: Any) -> Recipe:
+    """The layers of the assistant in a directory, from its config alone: of each kind they attend to the last layer of
+    the target that stores keys.
+
+    Raises:
+        UnsupportedModel: see `read`.
+    """
+    name, config = str(folder), _config(Path(folder))
+    recipe = built(config.text_config, "gemma4.gemma4_assistant")
+    _check_target(name, config, target)
+    stored = recipe_of(target).stored
+    return replace(recipe, layers=tuple(_with_keys(name, layer, stored) for layer in recipe.layers))
+
+
+def _config(path: Path) -> Any:
+    with reading(str(path)):
+        config = AutoConfig.from_pretrained(path)
+    if config.model_type not in KINDS:
+        raise UnsupportedModel(f"{path} is a {config.model_type}", hint="it is no assistant of Gemma 4")
+    return config
 
 
 def _check_target(name: str, config: Any, target: Any) -> None:
@@ -88,19 +105,15 @@ def _check_target(name: str, config: Any, target: Any) -> None:
         raise UnsupportedModel(f"{name} was made for another target: {both}", hint=_OTHER_TARGET)
 
 
-def _attending(name: str, recipe: Recipe, target: Recipe) -> Recipe:
-    """With the target's layers whose keys its own attend to: of each kind the last that stores any."""
-
-    def with_keys(layer: Layer) -> Layer:
-        own = layer.attention
-        for index, stored in reversed(target.stored.items()):
-            if (stored.window is None) == (own.window is None):
-                _check_keys(name, own, stored)
-                return layer.attending(keys_of=index)
+def _with_keys(name: str, layer: Layer, stored: Mapping[int, Attention]) -> Layer:
+    """The layer, with the layer of the target whose keys it attends to."""
+    own = layer.attention
+    found = [index for index, each in stored.items() if (each.window is None) == (own.window is None)]
+    if not found:
         kind = "full attention" if own.window is None else "a sliding window"
         raise UnsupportedModel(f"{name} attends to a layer with {kind}, which the target lacks", hint=_OTHER_TARGET)
-
-    return replace(recipe, layers=tuple(with_keys(layer) for layer in recipe.layers))
+    _check_keys(name, own, stored[found[-1]])
+    return layer.attending(keys_of=found[-1])
 
 
 def _check_keys(name: str, own: Attention, stored: Attention) -> None:
