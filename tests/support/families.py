@@ -386,7 +386,7 @@ def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     tied = model.state_dict().keys() - dict(model.named_parameters()).keys() - dict(model.named_buffers()).keys()
     with torch.no_grad():
         for tensor_name, tensor in model.state_dict(keep_vars=True).items():  # parameters, and stored buffers
-            if tensor_name in tied:
+            if tensor_name in tied or not tensor.is_floating_point():
                 continue
             noise = torch.randn(tensor.shape, generator=generator)
             tensor.copy_(0.15 * noise) if tensor.dim() > 1 else tensor.add_(0.2 * noise)

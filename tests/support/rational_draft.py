@@ -37,6 +37,9 @@ class TokenCache(Slots):
         super().__init__(slots, capacity)
         self.stored = [[-1] * capacity for _ in range(slots)]
 
+    def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError("it has no keys")
+
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         stored = self.stored[slot]
         stored[base : base + len(path)] = [stored[base + node] for node in path]

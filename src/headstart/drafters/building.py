@@ -49,6 +49,7 @@ CORE = {
     "eagle": "headstart.drafters.eagle",
     "mtp": "headstart.drafters.eagle.mtp",
     "dflash": "headstart.drafters.dflash",
+    "gemma4-assistant": "headstart.drafters.gemma4_assistant",
     "draft": "headstart.drafters.draft_model",
 }
 

@@ -154,6 +154,10 @@ class Slots(ABC):
         self.lengths[slot] = base + len(path)
 
     @abstractmethod
+    def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [1, heads, end, dim] of what is stored up to there: views where the layout allows it."""
+
+    @abstractmethod
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         """Move token base + path[i] to base + i, for all i at once."""
 
@@ -226,7 +230,6 @@ class KVCache(Slots):
         return self.read(layer, slot, end)
 
     def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
-        """Views [1, heads, end, dim] of what is stored up to there."""
         return self.keys[layer][slot, :, :end].unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:

@@ -84,6 +84,11 @@ class Packed:
     def judged(self) -> Tensor:
         return torch.tensor(self.judged_rows, device=self._device)
 
+    def stored(self, index: int, layer: int, window: int | None) -> tuple[Tensor, Tensor]:  # noqa: ARG002 -- `mask` has it
+        """Keys and values [1, heads, start + held + n, dim] for a segment's rows, of a layer that wrote its own."""
+        segment, start = self.segments[index], self.starts[index]
+        return self.cache.read(layer, segment.slot, start + segment.held + len(segment))
+
     def mask(self, index: int, groups: int, window: int | None) -> Tensor | None:
         """Additive mask [1, 1, groups * n, start + held + n] of a segment's rows, or None where each sees everything.
 

@@ -83,13 +83,13 @@ def attend_packed(
     new: keys and values; None where those of this layer are stored already.
     """
     cache = packed.cache
-    assert isinstance(cache, KVCache), "tensor operations run on the plain cache"
     outputs = []
     for index, (segment, (begin, end)) in enumerate(zip(packed.segments, packed.bounds, strict=True)):
-        start = packed.starts[index] + segment.held
         if new is None:
-            keys, values = cache.read(layer, segment.slot, start + end - begin)
+            keys, values = packed.stored(index, layer, scores.window)
         else:
+            assert isinstance(cache, KVCache), "tensor operations write to the plain cache"
+            start = packed.starts[index] + segment.held
             key, value = (part[0, :, begin:end] for part in new)
             keys, values = cache.write(layer, segment.slot, start, key, value)
         mask = packed.mask(index, query.shape[1] // keys.shape[1], scores.window)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,6 +89,25 @@ def tree(parts: Mapping[str, Any]) -> Any:
             owner = getattr(owner, step)
         setattr(owner, last, each)
     return root
+
+
+def owner_of(layer: Layer, find: Callable[[str], Tensor | None]) -> Any:
+    """What holds the weights of a layer with attention. find: a tensor, by its name below the layer."""
+    attention, mlp = layer.attention, layer.mlp
+    held: dict[str, Any] = {
+        norm.name: SimpleNamespace(weight=find(f"{norm.name}.weight"))
+        for norm in (
+            layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out, attention.q_norm, attention.k_norm
+        )
+        if norm is not None and norm.name is not None
+    }  # fmt: skip
+    for name in (*attention.qkv, attention.out, *mlp.gate_up, mlp.down):
+        weight = find(f"{name}.weight")
+        assert weight is not None, "checked when it was read"
+        held[name] = linear_of(weight, find(f"{name}.bias"))
+    if layer.factor is not None:
+        held[layer.factor] = find(layer.factor)
+    return tree(held)
 
 
 def gain_of(owner: Any, norm: Norm) -> Tensor | None:

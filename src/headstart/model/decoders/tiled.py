@@ -60,6 +60,12 @@ class TiledCache(Slots):
                 for layer, tensor in store.items():
                     pointers[layer] = tensor.data_ptr()
 
+    def read(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The keys are a copy, in the order of tokens."""
+        tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
+        keys = tiles.transpose(2, 3).flatten(1, 2)[:, :end]
+        return keys.unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
+
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
             raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.lean import TensorLayer
 from headstart.model.decoders.linears import float_layer, joined, linear_of
 from headstart.model.decoders.operations import rms, signed
-from headstart.model.decoders.parts import rotation, tree
+from headstart.model.decoders.parts import owner_of, rotation
 from headstart.model.heads.eagle_checkpoint import EAGLE1, SELECTOR, EagleCheckpoint, layer_name
 from headstart.model.heads.shortlists import Selector
 from headstart.model.memory import bytes_of
@@ -87,19 +86,7 @@ class HeadWeights:
 
     def owner(self, index: int) -> Any:
         """What holds the weights of a layer, by the names of its recipe."""
-        layer = self.layer(index)
-        attention, mlp = layer.attention, layer.mlp
-        norms = (
-            layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out, attention.q_norm, attention.k_norm
-        )  # fmt: skip
-        held: dict[str, Any] = {
-            norm.name: SimpleNamespace(weight=self.gain(layer_name(index, norm.name)))
-            for norm in norms
-            if norm is not None and norm.name is not None
-        }
-        for name in (*attention.qkv, attention.out, *mlp.gate_up, mlp.down):
-            held[name] = self.linear(layer_name(index, name))
-        return tree(held)
+        return owner_of(self.layer(index), lambda name: self.tensors.get(layer_name(index, name)))
 
     def selector(self) -> Selector | None:
         """Its selector, if it has one."""

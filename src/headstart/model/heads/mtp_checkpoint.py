@@ -22,7 +22,15 @@ from transformers import LlamaConfig
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.heads.eagle_config import EAGLE1, HeadConfig
-from headstart.model.heads.stored_tensors import HeadCheckpoint, Held, Table, check_tensors, names_in, read_tensors
+from headstart.model.heads.stored_tensors import (
+    HeadCheckpoint,
+    Held,
+    Table,
+    check_tensors,
+    layer_tensors,
+    names_in,
+    read_tensors,
+)
 from headstart.model.reading import object_in
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.recipe import Attention, Layer, Recipe
@@ -157,22 +165,10 @@ def _config(name: str, text: Any, layer: Layer, form: Form, token_ids: Tensor | 
 
 def _table(config: HeadConfig, layer: Layer) -> Table:
     """The tensors of a head whose layer is this one."""
-    d, attention, mlp = config.width, layer.attention, layer.mlp
-    queries, keys = attention.heads * attention.dim, attention.kv_heads * attention.dim
-    outputs = (queries * (2 if attention.gated else 1), keys, keys)
+    d = config.width
     table = {"fc.weight": Held((d, 2 * d))}
     table |= {f"{name}.weight": Held((d,)) for name in ("embedding_norm", "hidden_norm", "norm")}
-    matrices = dict(zip(attention.qkv, ((rows, d) for rows in outputs), strict=True))
-    matrices |= {attention.out: (d, queries), mlp.down: (d, mlp.width)} | dict.fromkeys(mlp.gate_up, (mlp.width, d))
-    for name, shape in matrices.items():
-        table |= {f"{name}.weight": Held(shape), f"{name}.bias": Held(shape[:1], needed=False)}
-    for norm, width in (
-        (layer.attention_in, d), (layer.mlp_in, d), (layer.attention_out, d), (layer.mlp_out, d),
-        (attention.q_norm, attention.dim), (attention.k_norm, attention.dim),
-    ):  # fmt: skip
-        if norm is not None and norm.name is not None:
-            table[f"{norm.name}.weight"] = Held((width,))
-    return table
+    return table | layer_tensors(layer, d)
 
 
 def shortlist(vocab_size: int, most: int, also: set[int]) -> Tensor | None:

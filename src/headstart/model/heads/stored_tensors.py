@@ -21,6 +21,7 @@ from torch import Tensor
 from headstart.base.errors import UnsupportedModel
 from headstart.model.heads.config_fields import HeadSizes, check_target, read_config
 from headstart.model.loading import weight_files
+from headstart.model.recipes.recipe import Layer
 
 Config = TypeVar("Config", bound=HeadSizes)
 
@@ -129,6 +130,25 @@ def decoder_layer(sizes: HeadSizes, into: int, *, biases: tuple[str, ...], head_
         if module in biases:
             table |= {f"{module}.{name}.bias": Held(shape[:1], needed=False) for name, shape in matrices.items()}
     return table
+
+
+def layer_tensors(layer: Layer, width: int) -> Table:
+    """The tensors of a layer with attention by its recipe, in a stream of this width."""
+    d, attention, mlp = width, layer.attention, layer.mlp
+    queries, keys = attention.heads * attention.dim, attention.kv_heads * attention.dim
+    outputs = (queries * (2 if attention.gated else 1), keys, keys)[: len(attention.qkv)]
+    matrices = dict(zip(attention.qkv, ((rows, d) for rows in outputs), strict=True))
+    matrices |= {attention.out: (d, queries), mlp.down: (d, mlp.width)} | dict.fromkeys(mlp.gate_up, (mlp.width, d))
+    table: Table = {}
+    for name, shape in matrices.items():
+        table |= {f"{name}.weight": Held(shape), f"{name}.bias": Held(shape[:1], needed=False)}
+    for norm, size in (
+        (layer.attention_in, d), (layer.mlp_in, d), (layer.attention_out, d), (layer.mlp_out, d),
+        (attention.q_norm, attention.dim), (attention.k_norm, attention.dim),
+    ):  # fmt: skip
+        if norm is not None and norm.name is not None:
+            table[f"{norm.name}.weight"] = Held((size,))
+    return table if layer.factor is None else table | {layer.factor: Held((1,))}
 
 
 def vocabulary_tensors(sizes: HeadSizes) -> Table:

@@ -12,7 +12,7 @@ from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.sane import check_recipe
 from headstart.model.recipes.stated import Stated
 
-__all__ = ["BUILDERS", "Recipe", "find_recipe", "recipe_of"]
+__all__ = ["BUILDERS", "Recipe", "built", "find_recipe", "recipe_of"]
 
 BUILDERS = {
     "apertus": "ungated.apertus",
@@ -85,6 +85,15 @@ def recipe_of(config: Any) -> Recipe:
             f"headstart's own decoder does not know the model type {text.model_type!r}",
             hint="leave quantize out: the modules of transformers then run the model",
         )
+    return built(text, place)
+
+
+def built(text: Any, place: str) -> Recipe:
+    """The recipe of this config of a text model, by a builder: its file and function.
+
+    Raises:
+        UnsupportedModel: the config states something that the recipe cannot say.
+    """
     layers = getattr(text, "num_hidden_layers", None)
     if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:  # before a list is made of so many
         raise UnsupportedModel(f"num_hidden_layers={layers!r:.60} of a {text.model_type} config", hint=_COMPARE)

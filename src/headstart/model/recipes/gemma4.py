@@ -23,12 +23,12 @@ def gemma4(stated: Stated) -> Recipe:
     storing = kinds[: len(kinds) - shared]
     layers = []
     for index, (kind, window) in enumerate(zip(kinds, windows(stated), strict=True)):
-        keys_of = None
+        made = _layer(stated, index, kind, window, stores=index < len(storing))
         if index >= len(storing):
             if kind not in storing:
                 raise stated.refused("num_kv_shared_layers", shared)
-            keys_of = len(storing) - 1 - storing[::-1].index(kind)
-        layers.append(_layer(stated, index, kind, window, keys_of))
+            made = made.attending(keys_of=len(storing) - 1 - storing[::-1].index(kind))
+        layers.append(made)
     return replace(
         decoder(stated, layers),
         final_norm=norm(stated, "model.norm"),
@@ -39,14 +39,31 @@ def gemma4(stated: Stated) -> Recipe:
     )
 
 
-def _layer(stated: Stated, index: int, kind: str, window: int | None, keys_of: int | None) -> Layer:
-    wide = stated.use_double_wide_mlp and keys_of is not None
+def gemma4_assistant(stated: Stated) -> Recipe:
+    """What drafts for a Gemma 4: layers of its kind without keys of their own. Whose they attend to is for the caller
+    to say (`keys_of`). Its embedding is its output matrix alone, and nothing caps its logits."""
+    count = stated.num_hidden_layers
+    for name, value in {"num_kv_shared_layers": count, "use_double_wide_mlp": False, "enable_moe_block": False}.items():
+        stated.must_be(name, value)
+    for name in ("hidden_size_per_layer_input", "vocab_size_per_layer_input"):
+        stated.must_be(name, 0)
+    stated.must_be("use_bidirectional_attention", "vision")
+    stated.without_effect("num_experts", "top_k_experts", "moe_intermediate_size", "final_logit_softcapping")
+    layers = [
+        _layer(stated, index, kind, window, stores=False)
+        for index, (kind, window) in enumerate(zip(stated.layer_types, windows(stated), strict=True))
+    ]
+    return decoder(stated, layers, norm(stated, "model.norm"))
+
+
+def _layer(stated: Stated, index: int, kind: str, window: int | None, *, stores: bool) -> Layer:
+    wide = stated.use_double_wide_mlp and not stores
     width = stated.get("hidden_size_per_layer_input")
     own = LayerInput(
         width, "per_layer_input_gate", "per_layer_projection", norm(stated, "post_per_layer_input_norm")
     )  # fmt: skip
     return Layer(
-        _attention(stated, index, kind, window, keys_of),
+        _attention(stated, index, kind, window, stores=stores),
         Mlp(stated.intermediate_size * (2 if wide else 1), activation(stated, "hidden_activation")),
         attention_in=norm(stated, "input_layernorm"),
         attention_out=norm(stated, "post_attention_layernorm"),
@@ -57,11 +74,10 @@ def _layer(stated: Stated, index: int, kind: str, window: int | None, keys_of: i
     )
 
 
-def _attention(stated: Stated, index: int, kind: str, window: int | None, keys_of: int | None) -> Attention:
+def _attention(stated: Stated, index: int, kind: str, window: int | None, *, stores: bool) -> Attention:
     own = stated.by_layer("head_dim", "num_key_value_heads")[index]
     stated.rope(table=kind)
     stated.get("attention_bias")
-    stores = keys_of is None
     value_is_key = stated.attention_k_eq_v and kind == "full_attention" and stores
     names = ("q_proj", "k_proj", "v_proj")[: 1 if not stores else 2 if value_is_key else 3]
     return Attention(
@@ -76,7 +92,6 @@ def _attention(stated: Stated, index: int, kind: str, window: int | None, keys_o
         k_norm=norm(stated, "self_attn.k_norm") if stores else None,
         v_norm=norm(stated, None) if stores else None,
         value_is_key=value_is_key,
-        keys_of=keys_of,
     )
 
 
