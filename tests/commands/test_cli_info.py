@@ -78,7 +78,7 @@ def refused(tiny: Callable[..., str], tmp_path: Path) -> Path:
 def test_a_refused_model(refused: Path) -> None:
     result = run(refused)
     assert result.exit_code == 1
-    assert "error: mamba has layers of kind linear_attention, whose state cannot be rolled back" in result.stderr
+    assert "error: mamba has layers of kind linear_attention, whose state transformers' modules cannot" in result.stderr
     assert "hint: choose a model with softmax attention" in result.stderr
     assert "Traceback" not in result.stderr
     as_json = run(refused, "--json")

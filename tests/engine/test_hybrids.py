@@ -35,11 +35,11 @@ class HybridShop(Workshop):
         self.kind = kind
         super().__init__(root / f"hybrid-{kind}")
 
-    def checkpoint(self, *, noise: float = 0.0) -> str:
-        path = self._root / f"{self.kind}-{noise}"
+    def checkpoint(self, *, near: bool = False) -> str:
+        path = self._root / ("near" if near else "target")
         if not path.exists():
             made = config(self.kind, vocab=VOCAB, width=WIDTH, context=CONTEXT, bos=None, eos=EOS)
-            random_hybrid(made, scale=0.35, noise=noise).save_pretrained(path)
+            random_hybrid(made, scale=0.35, noise=0.12 if near else 0.0).save_pretrained(path)
             tokenizer(tuple(LETTERS)).save_pretrained(path)
         return str(path)
 
