@@ -56,7 +56,7 @@ def with_codes(
             model.set_submodule(name, layer)
     recipe = recipe_of(config)
     base = getattr(model, model.base_model_prefix).to_empty(device="cpu")
-    ropes = [layer.attention.rope for layer in recipe.layers if layer.attention.rope is not None]
+    ropes = [attention.rope for attention in recipe.attentions if attention.rope is not None]
     rotaries = {}
     for name in {each.module or recipe.rotary for each in ropes}:
         rotary = model.get_submodule(name)
