@@ -61,18 +61,17 @@ def write(
         if ".act_fn." in name:
             continue
         stored = stored_name(config, name)
-        if stored in leave_out:
-            continue
-        if stored in (blocks or {}):
-            writer.add_tensor(stored, blocks[stored][0], raw_dtype=blocks[stored][1])
-            continue
         for each, values in _changed(config, name, stored, parameter.detach().float().numpy()):
-            if values.ndim == 1 or each.endswith(_ALWAYS_FLOATS):
+            if each in leave_out:
+                continue
+            if each in (blocks or {}):
+                writer.add_tensor(each, blocks[each][0], raw_dtype=blocks[each][1])
+            elif values.ndim == 1 or each.endswith(_ALWAYS_FLOATS):
                 writer.add_tensor(each, values)
             else:
                 writer.add_tensor(each, gguf.quantize(values, kind), raw_dtype=kind)
     for name, values in {**_extra_tensors(model), **(tensors or {})}.items():
-        if name not in leave_out:
+        if name in (tensors or {}) or name not in leave_out:
             writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

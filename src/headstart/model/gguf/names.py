@@ -16,6 +16,8 @@ from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortCo
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
 Order = NDArray[np.int64]
+Named = dict[str, tuple[str, ...]]
+"""Names of tensors, by the module or the parameter that they hold."""
 
 
 class Names:
@@ -189,13 +191,13 @@ def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
         yield "attn_k_norm", mixer.k_norm
     elif not isinstance(mixer, ShortConv):
         yield "ssm_norm", mixer.norm
-    yield "post_norm", own and own.norm
+    yield "post_norm", None if own is None else own.norm
 
 
-def _of_layer(layer: Layer, architecture: Architecture) -> dict[str, tuple[str, ...]]:
+def _of_layer(layer: Layer, architecture: Architecture) -> Named:
     """What a file calls the modules of a layer, and its parameters that are in no module."""
     mlp, called = layer.mlp, architecture.names
-    found = {mlp.down: ("ffn_down",)}
+    found: Named = {mlp.down: ("ffn_down",)}
     if architecture.halves:
         found[mlp.gate_up[0]] = ("ffn_gate", "ffn_up")
     else:
@@ -211,22 +213,26 @@ def _of_layer(layer: Layer, architecture: Architecture) -> dict[str, tuple[str, 
     return found
 
 
-def _of_attention(attention: Attention) -> dict[str, tuple[str, ...]]:
+def _of_attention(attention: Attention) -> Named:
     apart = ("attn_q", "attn_k", "attn_v")
     joined = len(attention.qkv) == 1 and attention.keys_of is None
-    found = {module: (name,) for module, name in zip(attention.qkv, ("attn_qkv",) if joined else apart, strict=False)}
+    found: Named = {
+        module: (name,) for module, name in zip(attention.qkv, ("attn_qkv",) if joined else apart, strict=False)
+    }
     found[attention.out] = ("attn_output",)
     if attention.sinks is not None:
         found[attention.sinks] = ("attn_sinks.weight",)
     return found
 
 
-def _of_recurrence(mixer: Recurrent) -> dict[str, tuple[str, ...]]:
+def _of_recurrence(mixer: Recurrent) -> Named:
     if isinstance(mixer, ShortConv):
         names = zip((*mixer.inputs, mixer.conv, mixer.out), ("in_proj", "conv", "out_proj"), strict=True)
         return {module: (f"shortconv.{name}",) for module, name in names}
     inputs = ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha") if isinstance(mixer, DeltaRule) else ("ssm_in",)
-    found = {module: (name,) for module, name in zip(mixer.inputs, inputs, strict=True)}
+    found: Named = {module: (name,) for module, name in zip(mixer.inputs, inputs, strict=True)}
     found |= {mixer.conv: ("ssm_conv1d",), mixer.out: ("ssm_out",)}
     found |= {mixer.decay: ("ssm_a",), mixer.bias: ("ssm_dt.bias",)}
-    return found | ({mixer.skip: ("ssm_d",)} if isinstance(mixer, Mamba2) else {})
+    if isinstance(mixer, Mamba2):
+        found[mixer.skip] = ("ssm_d",)
+    return found

@@ -17,7 +17,15 @@ from headstart.model.gguf.blocks import decoded, floats
 from headstart.model.gguf.description import FREQUENCIES, LONG_FACTORS, SHORT_FACTORS, factors_of
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.names import Names, same_shape
-from headstart.model.grouped import GroupedWeights, JoinedWeights, Rows, StoredWeights, side_by_side, stacked
+from headstart.model.grouped import (
+    ChannelWeights,
+    GroupedWeights,
+    JoinedWeights,
+    Rows,
+    StoredWeights,
+    side_by_side,
+    stacked,
+)
 
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
@@ -159,7 +167,7 @@ def grouped_matrix(file: GgufFile, names: Names, parameter: str) -> StoredWeight
     order = np.arange(ends[-1]) if order is None else order
     belongs = None if columns is None else np.argsort(columns).astype(np.int32)
 
-    def rows_of(rows: Rows) -> GroupedWeights | JoinedWeights:
+    def rows_of(rows: Rows) -> GroupedWeights | ChannelWeights | JoinedWeights:
         wanted = order[rows]
         among = np.searchsorted(ends, wanted, side="right")
         found = []
