@@ -112,7 +112,7 @@ def test_the_vocabulary_shows_every_cut() -> None:
     assert {frozenset(each) for each in alike.values()} == {
         frozenset(each)
         for each in (
-            {"gpt-2", "phi-2", "exaone4"}, {"llama-bpe", "llama3", "llama-v3"}, {"dbrx", "smaug-bpe"}, {"glm4"},
+            {"gpt-2", "phi-2", "exaone4"}, {"llama-bpe", "llama3", "llama-v3", "lfm2"}, {"dbrx", "smaug-bpe"}, {"glm4"},
             {"qwen2", "deepseek-r1-qwen"}, {"smollm", "starcoder", "refact", "command-r"}, {"seed-coder"}, {"tekken"},
             {"gpt-4o"}, {"qwen35"}, {"deepseek-coder"}, {"deepseek-v3", "hunyuan-dense"},
         )
