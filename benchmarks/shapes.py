@@ -2,16 +2,21 @@
 
     python tools/random_model.py llama-3.2-1b --folder DIR --gguf FILE.gguf --type Q4_0
     python benchmarks/shapes.py DIR FILE.gguf [--formats float32 bf16 int8 int4] [--environments ENVIRONMENTS]
+        [--gguf int8=FILE.gguf ...] [--openvino DIR] [--reference DIR_OR_FILE]
 
 A folder runs in each of the formats, a GGUF file on its own blocks. With --environments, llama.cpp takes turns on the
-same file, and OpenVINO on the same folder, converted to the same format once (see peer_workers/README.md); who cannot
-take part is listed with the reason. Everything runs without drafts, for one request, with the same threads.
+same file, and OpenVINO on the same folder, converted to the same format once (see peer_workers/README.md). llama.cpp
+reads no folders: --gguf names the file of the same shape that it runs beside a folder in one format. OpenVINO reads no
+blocks: --openvino names the model that it runs beside GGUF files. --reference is a second model that headstart runs in
+turn, in the same format, so that two shapes are compared by the bytes that they read per second. Who cannot take part
+is listed with the reason. Everything runs without drafts, for one request, with the same threads.
 
 Decoding is timed as an answer of 1 + N tokens less one of 1 token. Its bytes are those of the weights that a forward of
 one row reads: all but the embeddings that are read row by row. Their share of the read bandwidth is what a plain read
 of as many bytes with the same threads, in the same round, would need of the time of a token. Weights in a folder count
-in the bytes of headstart's format, so OpenVINO, whose formats are its own, has no share. Memory is what a process took
-after it began to load the model: the cache, and what a library needs beside the weights, are part of it.
+in the bytes of headstart's format; a peer whose weights are another file, or in a format of its own, has no share.
+Memory is what a process took after it began to load the model: the cache, and what a library needs beside the weights,
+are part of it. It is divided by the weights that the engine was given, where these are known.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,7 +50,8 @@ ROWS = (1, 2, 4, 8, 16, 32)
 MANY = 8
 """Rows whose forward is compared with that of one."""
 OPENVINO = "OpenVINO plain"
-PROMPT = 16
+REFERENCE = "headstart, the reference"
+PROMPT = 128
 """Tokens of the prompt whose answer is timed."""
 LARGEST_READ = 2**30
 """Bytes of the plain read: more of them are not read at another speed."""
@@ -96,29 +102,54 @@ def weights_of_file(path: Path) -> Weights:
     return Weights(sum(each.stat().st_size for each in file.paths), read, vocabulary)
 
 
+def weights_of(model: Path, kind: str) -> Weights:
+    """kind: of a folder; a file has its own blocks."""
+    return weights_of_file(model) if model.is_file() else weights_of_folder(model, kind)
+
+
 def asked(model: Path, kind: str, args: argparse.Namespace) -> tuple[list[Contender], dict[str, str]]:
     """headstart and the peers on this model in this format; and who is absent, with the reason."""
-    options: dict[str, Any] = {"mode": "plain"}
-    if kind != "gguf":
-        dtype = "float32" if kind == "float32" else "bfloat16"
-        options |= {"precision": kind, "dtype": dtype}
-    found, absent = [Contender(OURS, "run_headstart.py", sys.executable, options)], {}
+    found, absent = [Contender(OURS, "run_headstart.py", sys.executable, ours(model, kind))], {}
+    if (reference := reference_of(model, args)) is not None:
+        options = {**ours(reference, kind), "target": str(reference)}
+        found.append(Contender(REFERENCE, "run_headstart.py", sys.executable, options))
     if args.environments is None:
         return found, absent
     environments = args.environments.absolute()
     places = Places(model, model, environments, args.converted or environments / "converted")
-    engine, label = ("llamacpp", THEIRS) if kind == "gguf" else ("openvino", OPENVINO)
-    try:
-        if kind == "float32":
-            raise Absent("its weights are 16 bits or fewer here")
-        given: dict[str, Any] = {"mode": "plain"}
-        python = str(places.python(engine))
-        if kind != "gguf":
-            given["target"] = str(places.checkpoint(engine, model.absolute(), kind))
-        found.append(Contender(label, f"run_{engine}.py", python, given))
-    except Absent as reason:
-        absent[label] = str(reason)
+    for engine, label in (("llamacpp", THEIRS), ("openvino", OPENVINO)):
+        try:
+            python = str(places.python(engine))
+            if (target := target_of(engine, places, kind, args)) is not None:
+                options = {"mode": "plain", "target": str(target.absolute())}
+                found.append(Contender(label, f"run_{engine}.py", python, options))
+        except Absent as reason:
+            absent[label] = str(reason)
     return found, absent
+
+
+def ours(model: Path, kind: str) -> dict[str, Any]:
+    """headstart's options for this model in this format."""
+    if model.is_file():
+        return {"mode": "plain"}
+    return {"mode": "plain", "precision": kind, "dtype": "float32" if kind == "float32" else "bfloat16"}
+
+
+def reference_of(model: Path, args: argparse.Namespace) -> Path | None:
+    """Files are compared with a file, folders with a folder."""
+    return next((each for each in args.reference if each.is_file() == model.is_file()), None)
+
+
+def target_of(engine: str, places: Places, kind: str, args: argparse.Namespace) -> Path | None:
+    """What a peer runs beside this model in this format; None where nothing was given to it."""
+    if engine == "llamacpp":
+        given: Path | None = places.target if kind == "gguf" else args.gguf.get(kind)
+        return given
+    if kind == "gguf":
+        return Path(args.openvino) if args.openvino else None
+    if kind == "float32":
+        raise Absent("its weights are 16 bits or fewer here")
+    return places.checkpoint(engine, places.target.absolute(), kind)
 
 
 def decoding(race: Race, weights: Weights, args: argparse.Namespace) -> dict[str, Any]:
@@ -139,14 +170,21 @@ def decoding(race: Race, weights: Weights, args: argparse.Namespace) -> dict[str
 
 
 def measured(model: Path, kind: str, args: argparse.Namespace) -> dict[str, Any]:
-    weights = weights_of_file(model) if kind == "gguf" else weights_of_folder(model, kind)
+    weights = weights_of(model, kind)
     taking_part, absent = asked(model, kind, args)
+    found: dict[str, Any] = {"weights": asdict(weights)}
+    if (reference := reference_of(model, args)) is not None:
+        found["reference"] = {"model": reference.name, "weights": asdict(weights_of(reference, kind))}
+        smaller = min(weights.vocabulary, found["reference"]["weights"]["vocabulary"])
+        weights = replace(weights, vocabulary=smaller)
+    if kind != "gguf" and THEIRS in {each.label for each in taking_part}:
+        found["weights_of_file"] = asdict(weights_of_file(args.gguf[kind]))
     race = Race(model, args, taking_part)
     try:
-        found: dict[str, Any] = {"weights": asdict(weights), "decoding": decoding(race, weights, args)}
+        found["decoding"] = decoding(race, weights, args)
         found["forwards"] = forwards(race, args.cached, args.repetitions, ROWS)
         found["memory"] = {name: memory_of(race, name) for name in race.workers}  # before long prompts fill the cache
-        found["reading"] = reading(race, args.lengths, args.rounds, weights.vocabulary)
+        found["reading"] = reading(race, args.lengths, args.readings, weights.vocabulary)
         found["facts"] = {name: worker.facts for name, worker in race.workers.items()}
     finally:
         race.stop()
@@ -162,32 +200,42 @@ def memory_of(race: Race, name: str) -> dict[str, int | None]:
 
 def figures(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """By contender: the medians of the ratios of each round."""
-    weights, speeds, bandwidth = (
-        found["weights"],
-        found["decoding"]["tokens_per_second"],
-        found["decoding"]["bandwidth"],
-    )
-    peers = {name: rounds for name, rounds in speeds.items() if name != OURS}
-    made: dict[str, dict[str, float]] = {"over_best_peer": {}, "share_of_bandwidth": {}, "many_rows": {}, "memory": {}}
+    speeds, bandwidth = found["decoding"]["tokens_per_second"], found["decoding"]["bandwidth"]
+    weights = given_weights(found)
+    peers = {name: rounds for name, rounds in speeds.items() if name in (THEIRS, OPENVINO)}
+    names = ("over_best_peer", "over_reference", "share_of_bandwidth", "many_rows", "memory")
+    made: dict[str, dict[str, float]] = {name: {} for name in names}
     if peers and OURS in speeds:
         best = max(peers.values(), key=median)
         ratios = [mine / theirs for mine, theirs in zip(speeds[OURS], best, strict=False)]
         made["over_best_peer"][OURS] = median(ratios)
+    if REFERENCE in speeds and OURS in speeds:
+        bytes_ratio = weights[OURS]["read"] / weights[REFERENCE]["read"]
+        pairs = zip(speeds[OURS], speeds[REFERENCE], strict=False)
+        made["over_reference"][OURS] = median(mine / other * bytes_ratio for mine, other in pairs)
     for name, rounds in speeds.items():
-        if name != OPENVINO:
-            shares = [speed * weights["read"] / whole for speed, whole in zip(rounds, bandwidth, strict=False)]
+        if name in weights:
+            shares = [speed * weights[name]["read"] / whole for speed, whole in zip(rounds, bandwidth, strict=False)]
             made["share_of_bandwidth"][name] = median(shares)
     for name, by_rows in found["forwards"].items():
         made["many_rows"][name] = by_rows[MANY] / by_rows[1]
     for name, each in found["memory"].items():
-        if each["taken"] is not None:
-            made["memory"][name] = each["taken"] / weights["stored"]
+        if each["taken"] is not None and name in weights:
+            made["memory"][name] = each["taken"] / weights[name]["stored"]
+    return made
+
+
+def given_weights(found: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
+    """Of the contenders whose bytes are known: OpenVINO's formats are its own."""
+    made = {OURS: found["weights"], THEIRS: found.get("weights_of_file", found["weights"])}
+    if "reference" in found:
+        made[REFERENCE] = found["reference"]["weights"]
     return made
 
 
 HEADINGS = (
-    "tokens/s (range)", "over best peer", "read for a token, MB", "share of read bandwidth", f"{MANY} rows / 1",
-    "memory, MB", "memory / weights",
+    "tokens/s (range)", "over best peer", "over reference, by bytes", "read for a token, MB", "share of read bandwidth",
+    f"{MANY} rows / 1", "memory, MB", "memory / weights",
 )  # fmt: skip
 
 
@@ -197,7 +245,7 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
     for heading in ("", "", *HEADINGS):
         made.add_column(heading, justify="right" if heading else "left")
     for label, each in found.items():
-        ratios = each["figures"]
+        ratios, weights = each["figures"], given_weights(each)
         for name, rounds in each["decoding"]["tokens_per_second"].items():
             memory = each["memory"].get(name)
             made.add_row(
@@ -205,7 +253,8 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
                 name,
                 f"{median(rounds):.1f} ({min(rounds):.1f} to {max(rounds):.1f})",
                 _shown(ratios["over_best_peer"].get(name), ".2f"),
-                f"{each['weights']['read'] / 1e6:.0f}" if name != OPENVINO else "",
+                _shown(ratios["over_reference"].get(name), ".2f"),
+                f"{weights[name]['read'] / 1e6:.0f}" if name in weights else "",
                 _shown(ratios["share_of_bandwidth"].get(name), ".0%"),
                 _shown(ratios["many_rows"].get(name), ".2f"),
                 "" if memory is None else f"{memory['whole'] / 1e6:.0f}",
@@ -224,24 +273,50 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="of folders (all)")
     parser.add_argument("--environments", type=Path, help="directory that holds llamacpp/ and openvino/")
     parser.add_argument("--converted", type=Path, help="converted checkpoints (ENVIRONMENTS/converted)")
+    parser.add_argument(
+        "--gguf",
+        type=_of_format,
+        nargs="+",
+        default=[],
+        metavar="FORMAT=FILE",
+        help="what llama.cpp runs beside a folder in this format",
+    )
+    parser.add_argument("--openvino", type=Path, metavar="DIR", help="what OpenVINO runs beside GGUF files")
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="a folder, a GGUF file, or both, that headstart runs in turn with the models of the same kind",
+    )
     parser.add_argument("--lengths", type=int, nargs="+", default=[512], help="of prompts that are only read (512)")
     parser.add_argument("--max-tokens", type=int, default=64, help="that are decoded after the first (%(default)s)")
     parser.add_argument("--cached", type=int, default=200, help="tokens while forwards are timed (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
+    parser.add_argument("--readings", type=int, default=3, help="rounds of prompts that are only read (%(default)s)")
     parser.add_argument("--repetitions", type=int, default=11, help="of forwards (%(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of every engine (%(default)s)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the JSON goes")
     args = parser.parse_args(argv)
-    for model in args.models:
+    args.gguf = dict(args.gguf)
+    for model in (*args.models, *args.reference, *args.gguf.values()):
         if not model.is_file() and not (model / "config.json").is_file():
             parser.error(f"{model} is neither a file nor a folder with a config.json")
-    for name in ("max_tokens", "cached", "rounds", "repetitions", "threads", "lengths"):
+    for name in ("max_tokens", "cached", "rounds", "readings", "repetitions", "threads", "lengths"):
         value = getattr(args, name)
         if min(value if isinstance(value, list) else [value]) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     longest = max(PROMPT + 1 + args.max_tokens, args.cached + max(ROWS), max(args.lengths) + 1)
     args.context = longest + 8
     return args
+
+
+def _of_format(text: str) -> tuple[str, Path]:
+    kind, equals, path = text.partition("=")
+    if not equals or kind not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FORMAT=FILE with a format of {', '.join(FORMATS)}")
+    return kind, Path(path)
 
 
 def main(argv: list[str] | None = None) -> None:

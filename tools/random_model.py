@@ -13,8 +13,9 @@ bytes, padded to the size of the vocabulary: what such a model writes is noise.
 
 Tensors are drawn and written a few rows at a time, so the memory that this takes does not grow with the model. A GGUF
 file has one type for all matrices (llama.cpp's `--pure`), but for those whose rows are no multiple of a block, which
-have the type that llama.cpp falls back to. Types that the package `gguf` cannot round to (the K and IQ types) are
-blocks of random codes, with scales that give them the spread of the other types.
+have the type that llama.cpp falls back to; Q4_K_M is the mix that llama.cpp writes under that name. Types that the
+package `gguf` cannot round to (the K and IQ types) are blocks of random codes, with scales that give them the spread of
+the other types.
 """
 
 from __future__ import annotations
@@ -305,8 +306,8 @@ def _tokenizer() -> Any:
 def write_gguf(
     path: Path, config: Any, kind: str, *, seed: int = 0, progress: Progress | None = None
 ) -> dict[str, int]:
-    """A GGUF file as llama.cpp's converter would write it, its matrices of type `kind`. Returns how many weights are
-    of each type."""
+    """A GGUF file as llama.cpp's converter would write it, its matrices of type `kind`, or mixed. Returns how many
+    weights are of each type."""
     architecture = ARCHITECTURES.get(config.model_type, config.model_type)
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in _metadata(config).items():
@@ -315,6 +316,7 @@ def write_gguf(
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     number = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    mixed = kind == MIX
     plan: list[tuple[str, tuple[int, ...], Q]] = []
     for name, shape in tensors_of(config).items():
         full = name.replace(".dt_bias", ".dt_proj.bias")
@@ -323,8 +325,9 @@ def write_gguf(
         if stored is None and ".input_linear." not in name:
             raise SystemExit(f"the package gguf has no name for {name} of architecture {architecture}")
         for each, own in _as_stored(config, name, stored or "", shape):
+            type_ = mixed_type(each, config.num_hidden_layers, config.tie_word_embeddings) if mixed else Q[kind]
             floats = each.endswith((*FLOATS, *CONVOLUTIONS))
-            plan.append((each, own, Q.F32 if floats else fitting(Q[kind], own)))
+            plan.append((each, own, Q.F32 if floats else fitting(type_, own)))
     extra = _factors(config)
     counts: dict[str, int] = {}
     for stored, shape, each in plan:
@@ -399,6 +402,23 @@ that of its minimums, if there are any."""
 
 DRAWN = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")
 """Types that the package `gguf` rounds to."""
+
+
+MIX = "Q4_K_M"
+
+
+def mixed_type(stored: str, layers: int, tied: bool) -> Q:
+    """The type of a matrix in a file of Q4_K_M, as llama.cpp's `llama_tensor_get_type` has it: more bits for the head,
+    and for the values and the last product of half of the layers."""
+    if stored == ("token_embd.weight" if tied else "output.weight"):
+        return Q.Q6_K
+    if stored.endswith("attn_qkv.weight"):
+        return Q.Q5_K
+    if stored.endswith(("attn_v.weight", "ffn_down.weight")):
+        layer, edge = int(stored.split(".")[1]), layers // 8
+        if layer < edge or layer >= 7 * layers // 8 or (layer - edge) % 3 == 2:
+            return Q.Q6_K
+    return Q.Q4_K
 
 
 def fitting(kind: Q, shape: Sequence[int]) -> Q:
@@ -605,7 +625,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], default="bfloat16", help="(%(default)s)")
     parser.add_argument("--gguf", type=Path, metavar="FILE", help="write a GGUF file; it must not exist yet")
     parser.add_argument(
-        "--type", choices=[*DRAWN, *SCALES], default="Q4_0", help="of the file's matrices (%(default)s)"
+        "--type", choices=[*DRAWN, *SCALES, MIX], default="Q4_0", help="of the file's matrices (%(default)s)"
     )
     parser.add_argument("--layers", type=int, help="instead of the model's own number")
     parser.add_argument("--vocabulary", type=int, help=f"tokens, at least {SMALLEST_VOCABULARY}")

@@ -167,6 +167,21 @@ def test_rows_that_are_no_multiple_of_a_block_have_another_type(tool: ModuleType
     assert tool.fitting(q.Q4_0, (512,)) == q.F32
 
 
+def test_the_mix_of_llama_cpp(tool: ModuleType, tmp_path: Path) -> None:
+    """Of 16 layers, the first and the last two and every third between them have more bits, and so has the head."""
+    q = tool.Q
+    more = [i for i in range(16) if tool.mixed_type(f"blk.{i}.ffn_down.weight", 16, True) == q.Q6_K]
+    assert more == [0, 1, 4, 7, 10, 13, 14, 15]
+    assert tool.mixed_type("blk.0.attn_q.weight", 16, True) == q.Q4_K
+    assert tool.mixed_type("blk.0.attn_qkv.weight", 16, True) == q.Q5_K
+    assert tool.mixed_type("token_embd.weight", 16, True) == q.Q6_K
+    assert tool.mixed_type("token_embd.weight", 16, False) == q.Q4_K
+    assert tool.mixed_type("output.weight", 16, False) == q.Q6_K
+    counts = tool.write_gguf(tmp_path / "m.gguf", tool.config_of("llama-3.2-1b", tiny=True), "Q4_K_M")
+    assert counts.keys() == {"Q4_K", "Q6_K", "F32"}
+    assert hs.load(str(tmp_path / "m.gguf"), "none", max_length=64).target.decoder == "fused"
+
+
 def test_no_piece_is_large(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is drawn at once does not grow with the model, and the pieces are the whole."""
     monkeypatch.setattr(tool, "AT_ONCE", 5000)

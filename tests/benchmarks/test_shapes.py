@@ -90,7 +90,20 @@ def test_every_figure_in_turn_with_the_peers(
     bench: ModuleType, models: Path, fakes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = [str(models / "folder"), str(models / "file.gguf"), "--environments", str(fakes), "--rounds", "2"]
-    line += ["--repetitions", "2", "--lengths", "512", "4096", "--threads", "1", "--formats", "float32", "int4"]
+    line += [
+        "--repetitions",
+        "2",
+        "--readings",
+        "2",
+        "--lengths",
+        "512",
+        "4096",
+        "--threads",
+        "1",
+        "--formats",
+        "float32",
+        "int4",
+    ]
     found = run(bench, fakes / "results", *line)
     assert list(found) == ["folder float32", "folder int4", "file.gguf"]
 
@@ -132,6 +145,53 @@ def test_every_figure_in_turn_with_the_peers(
     shown = " ".join(capsys.readouterr().out.split())
     for text in ("folder int4: milliseconds", "2.00", "1.25", "prompt 4096", "32 rows", "absent: OpenVINO plain"):
         assert text in shown
+
+
+def test_a_file_beside_a_folder_and_a_reference_beside_both(bench: ModuleType, models: Path, fakes: Path) -> None:
+    (fakes / "openvino-int4").write_text("int4")
+    folder, file = str(models / "folder"), str(models / "file.gguf")
+    line = [folder, file, "--environments", str(fakes), "--formats", "bf16", "int8", "--rounds", "1"]
+    line += [
+        "--repetitions",
+        "1",
+        "--readings",
+        "1",
+        "--gguf",
+        f"int8={file}",
+        "--openvino",
+        str(fakes / "openvino-int4"),
+    ]
+    found = run(bench, fakes / "results", *line, "--reference", folder, file)
+    everyone = {"headstart plain", "llama.cpp plain", "OpenVINO plain", "headstart, the reference"}
+    assert found["folder int8"]["decoding"]["tokens_per_second"].keys() == everyone
+    assert found["file.gguf"]["decoding"]["tokens_per_second"].keys() == everyone
+    assert found["folder bf16"]["decoding"]["tokens_per_second"].keys() == everyone - {"llama.cpp plain"}
+    int8 = found["folder int8"]
+    assert int8["facts"]["llama.cpp plain"]["options"]["target"] == file
+    assert int8["facts"]["headstart, the reference"]["options"]["precision"] == "int8"
+    assert found["file.gguf"]["facts"]["OpenVINO plain"]["options"]["target"].endswith("openvino-int4")
+    stored = {"headstart plain": int8["weights"]["stored"], "llama.cpp plain": (models / "file.gguf").stat().st_size}
+    for name, size in stored.items():  # each by the weights that it was given
+        assert int8["figures"]["memory"][name] == pytest.approx(int8["memory"][name]["taken"] / size)
+    assert int8["figures"]["over_best_peer"] == {"headstart plain": pytest.approx(40 / 32)}
+    assert int8["figures"]["over_reference"] == {"headstart plain": pytest.approx(1.0)}
+    assert int8["reference"]["weights"] == int8["weights"]
+
+
+def test_two_shapes_are_compared_by_the_bytes_that_they_read(bench: ModuleType) -> None:
+    found = {
+        "weights": {"stored": 400, "read": 300},
+        "reference": {"model": "other", "weights": {"stored": 200, "read": 100}},
+        "decoding": {
+            "tokens_per_second": {"headstart plain": [10.0, 20.0], "headstart, the reference": [60.0, 80.0]},
+            "bandwidth": [10000.0, 10000.0],
+        },
+        "forwards": {},
+        "memory": {},
+    }
+    made = bench.figures(found)
+    assert made["over_reference"] == {"headstart plain": pytest.approx((0.5 + 0.75) / 2)}
+    assert made["share_of_bandwidth"]["headstart, the reference"] == pytest.approx(0.7)
 
 
 def test_who_is_absent_is_listed(bench: ModuleType, models: Path, fakes: Path) -> None:
@@ -189,6 +249,9 @@ def test_embeddings_that_are_looked_up_are_not_read(bench: ModuleType, tmp_path:
         (["{model}", "--rounds", "0"], "--rounds must be at least 1"),
         (["{model}", "--lengths", "512", "0"], "--lengths must be at least 1"),
         (["{model}", "--formats", "int2"], "--formats"),
+        (["{model}", "--gguf", "missing.gguf"], "is not FORMAT=FILE"),
+        (["{model}", "--gguf", "int8=missing.gguf"], "neither a file nor a folder"),
+        (["{model}", "--reference", "missing"], "neither a file nor a folder"),
     ],
 )
 def test_options_are_checked(

@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from support.byte_models import CHAT_TEMPLATE, save_model
+from support.families import FAMILIES, config_of, random_model, with_tokens
+from support.tiny import byte_tokenizer
 from typer.testing import CliRunner
 
 import headstart as hs
@@ -23,6 +26,8 @@ from headstart.base.extras import how_to_install
 from headstart.commands.chat import _Front, _reader
 from headstart.commands.cli import app
 from headstart.commands.terminal import reported
+from headstart.model.loading import context_limit
+from headstart.model.longrope import fix_rotation
 from headstart.serve.chat.conversation import Conversation, ask_with_room
 
 GREEDY = hs.Sampling(max_tokens=12, ignore_eos=True)
@@ -196,6 +201,31 @@ def test_a_pipe_gets_the_answer_alone(model: Path, engine: hs.Engine) -> None:
     run = CliRunner().invoke(app, line, input="Hello")
     assert run.exit_code == 0, run.stderr
     assert run.stdout == engine.chat([{"role": "user", "content": "Hello"}], hs.Sampling(max_tokens=12)).text + "\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("gemma4_text", "phi3", "gpt2") else pytest.mark.slow)
+        for name in FAMILIES
+    ],
+)
+def test_a_model_of_every_family(name: str, tmp_path: Path) -> None:
+    """With the drafter and the pacing that a user gets; the answer is that of transformers' `generate`."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    made = random_model(with_tokens(config_of(name), len(tokenizer), eos=tokenizer.eos_token_id, pad=257))
+    made.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    run = CliRunner().invoke(
+        app, ["chat", "--target", str(tmp_path), "--dtype", "float32", "-T", "0", "-n", "24", "Hello, hello"]
+    )
+    assert run.exit_code == 0, run.stderr
+    fix_rotation(made, context_limit(made.config))
+    said = tokenizer.apply_chat_template([{"role": "user", "content": "Hello, hello"}], tokenize=False)
+    ids = torch.tensor([tokenizer(said + "a:").input_ids])
+    out = made.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False)
+    assert run.stdout == tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) + "\n"
 
 
 def test_a_model_without_a_template_is_refused() -> None:

@@ -1,4 +1,5 @@
-"""The exactness matrix: every drafter x rule x setting x batch shape. docs/exactness-matrix.md is its table.
+"""The exactness matrix: every drafter x rule x setting x batch shape, and every drafter x architecture.
+docs/exactness-matrix.md is its table.
 
 One test is one drafter under one rule. All its settings are requests of one ragged batch, prompts of five lengths
 mixed; some are repeated one at a time and must give the same tokens. Every emitted token is held against its own
@@ -12,9 +13,9 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 import torch
 from support.matrix_cells import (
+    ACROSS,
     ALARM,
     ENTRIES,
     PROMPTS,
@@ -37,12 +39,13 @@ from support.matrix_cells import (
     table,
 )
 from support.matrix_distributions import Evidence, Text, check_end, check_logprobs, distributions, generated
+from support.matrix_targets import ARCHITECTURES, Architecture
 
 import headstart as hs
 from headstart.drafters import capabilities
 from headstart.engine import judging, scheduler
 from headstart.engine.request import Request
-from headstart.model import prefixes
+from headstart.model import int4, prefixes
 from headstart.rule.distribution import SamplingRow, token_logprobs
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Output, Rule, Sampling, Step, Verdict
@@ -53,6 +56,17 @@ DOCS = Path(__file__).parents[2] / "docs" / "exactness-matrix.md"
 @pytest.fixture(scope="session")
 def shop(root: Path) -> Workshop:
     return Workshop(root / "matrix")
+
+
+@pytest.fixture(scope="session")
+def shop_of(root: Path) -> Callable[[Architecture], Workshop]:
+    """Of each architecture."""
+
+    @cache
+    def made(architecture: Architecture) -> Workshop:
+        return Workshop(root / f"matrix-{architecture.name}", architecture=architecture)
+
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +143,7 @@ def engine(shop: Workshop, entry: Entry, rule: Rule, slots: int, *, adaptive: bo
 
 @cache
 def reference(path: str, tokenizer: Any, prompt: Text, setting: str, variant: int) -> Text:
-    chosen = next(each for each in SETTINGS if each.name == setting)
+    chosen = next(each for each in (*SETTINGS, *ACROSS) if each.name == setting)
     return generated(path, tokenizer, prompt, chosen.variants[variant])
 
 
@@ -194,6 +208,29 @@ def test_every_setting(entry: Entry, rule: Rule, shop: Workshop) -> None:
     one_by_one(shop, entry, rule, check_cells(entry, rule, shop))
 
 
+ACROSS_CELLS = [
+    pytest.param(architecture, entry, RULES[place % 2], marks=() if place % 18 == 0 else pytest.mark.slow)
+    for column, architecture in enumerate(ARCHITECTURES)
+    for place, entry in enumerate(ENTRIES, start=5 * column)
+]
+
+
+@pytest.mark.parametrize(("architecture", "entry", "rule"), ACROSS_CELLS, ids=lambda each: getattr(each, "name", each))
+def test_every_architecture(
+    architecture: Architecture, entry: Entry, rule: Rule, shop_of: Callable[[Architecture], Workshop]
+) -> None:
+    """The fast suite has two or three drafters of each, and each drafter with one."""
+    shop = shop_of(architecture)
+    if entry.native and not architecture.native:
+        if "4-bit" in entry.name and not int4.can_run(torch.device("cpu")):
+            pytest.skip("this processor has no codes in groups")
+        with pytest.raises(hs.errors.HeadstartError, match=r"cannot be left early|needs the row kernels"):
+            shop.engine(entry, rule, 1)
+        return
+    settings = ACROSS if architecture.sampled else ACROSS[:1]
+    one_by_one(shop, entry, rule, check_cells(entry, rule, shop, settings, blocks=False))
+
+
 WHERE_KEPT = ("greedy", "T=1", "penalties", "EOS in a block", "greedy, adaptive pacing", "T=1, adaptive pacing")
 """Settings that look at the text before a token, or at where it ends; the others only edit a distribution."""
 
@@ -245,7 +282,7 @@ def check_cells(
         if found := faults(shop, entry, setting, members, whole, blocks=blocks):
             wrong[setting.name] = found[:3]
     assert not wrong
-    assert not improbable(whole)
+    assert all(setting.greedy for setting in settings) or not improbable(whole)
     return done
 
 
@@ -290,7 +327,7 @@ def test_the_committed_table_is_what_is_declared() -> None:
 def found(shop: Workshop, name: str, *settings: str) -> list[str]:
     """The faults of some cells of a drafter, and of all of them together."""
     entry = next(each for each in ENTRIES if each.name == name)
-    chosen = [each for each in SETTINGS if each.name in settings]
+    chosen = [each for each in (*SETTINGS, *ACROSS) if each.name in settings]
     assert len(chosen) == len(settings)
     done = run(shop, entry, "exact", requests(entry, chosen))
     whole = Evidence()
@@ -298,7 +335,8 @@ def found(shop: Workshop, name: str, *settings: str) -> list[str]:
         faults(shop, entry, setting, [each for each in done if each.asked.setting is setting], whole)
         for setting in chosen
     ]
-    return [fault for cell in by_cell for fault in cell] + improbable(whole)
+    faulty = [fault for cell in by_cell for fault in cell]
+    return faulty if all(setting.greedy for setting in chosen) else faulty + improbable(whole)
 
 
 def _resampling(draft: Draft, p: Any, q: Any, noise: Noise, position: int, rule: Rule) -> Verdict:
@@ -359,6 +397,21 @@ def test_an_end_overlooked_within_a_block_is_found(shop: Workshop, monkeypatch: 
 
     monkeypatch.setattr(Request, "extend", overlooking)
     assert any("ends as" in fault for fault in found(shop, "draft LM, chain", "EOS in a block"))
+
+
+@pytest.mark.parametrize("name", ["gemma3_text", "gemma4_text", "phi3", "starcoder2"])
+def test_a_window_that_is_too_wide_is_found(name: str, root: Path, shop_of: Callable[[Architecture], Workshop]) -> None:
+    """By one token, which the few tokens at load do not tell."""
+    right = next(each for each in ARCHITECTURES if each.name == name)
+
+    def wide() -> Any:
+        made = right.model()
+        made.config.sliding_window += 1
+        return made
+
+    shop = Workshop(root / f"matrix-wide-{name}", architecture=replace(right, model=wide))
+    shop.path = shop_of(right).path
+    assert any("where transformers writes" in fault for fault in found(shop, "n-gram", ACROSS[0].name))
 
 
 def test_log_probabilities_of_the_other_kind_are_found(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support import gguf_files, quantised
+from support.model_types import tiny_model
 from support.tiny import ARCHITECTURES, CONTEXT, byte_tokenizer, random_model
 from transformers import LlamaConfig
 
@@ -21,6 +22,8 @@ from headstart.loading.info import Info, describe, refusal
 from headstart.loading.options import InfoOptions, TargetOptions
 from headstart.model import loading, native
 from headstart.model.native.build import Unavailable
+from headstart.model.recipes import recipe_of
+from headstart.model.recipes.words import kinds_of
 from headstart.model.runner import ModelRunner
 
 FLOAT32 = TargetOptions(dtype="float32", device="cpu")
@@ -169,8 +172,28 @@ def folder(tiny: Callable[..., str], tmp_path: Path) -> Path:
     return path
 
 
+def test_a_hybrid_in_words(tmp_path: Path) -> None:
+    """Its layers, the memory of its states, and that the modules of transformers do not run it."""
+    tiny_model("qwen3_5_text").save_pretrained(tmp_path)
+    found = describe(tmp_path, FLOAT32, InfoOptions(context=128))
+    recurrent, attends = found.kinds
+    assert (recurrent.count, recurrent.span, attends.count, attends.span) == (
+        3, "gated delta rule", 1, "full attention",
+    )  # fmt: skip
+    assert "each with a state of" in recurrent.attention
+    assert "gated" in attends.attention
+    assert recurrent.positions == "the order of the text"
+    assert recurrent.norms == "RMS norm (gain + 1) before the recurrence and before the MLP"
+    assert 0 < found.states < found.cache
+    assert "modules" not in {each.decoder for each in found.formats}
+    kinds = kinds_of(recipe_of(tiny_model("nemotron_h").config))
+    assert [(each.span, each.mlp == "none") for each in kinds] == [
+        ("Mamba-2", True), ("MLP alone", False), ("full attention", True),
+    ]  # fmt: skip
+
+
 def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="cannot be rolled back") as refused:
+    with pytest.raises(UnsupportedModel, match="cannot roll back") as refused:
         describe(damaged(folder, model_type="mamba"))
     assert refusal(refused.value)
     with pytest.raises(DamagedModel, match="its config means a model of") as caught:

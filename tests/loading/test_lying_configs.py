@@ -21,6 +21,7 @@ from headstart.base.errors import DamagedModel, HeadstartError, UnsupportedModel
 from headstart.model import loading
 from headstart.model.plausible import check_stated
 from headstart.model.recipes import BUILDERS, recipe_of
+from headstart.model.recipes.mixers import DeltaRule, Mamba2, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
 from headstart.model.recipes.sane import check_recipe
 
@@ -42,7 +43,35 @@ LIES: list[tuple[str, Any]] = [
     *(("rms_norm_eps", value) for value in (-1e-6, NAN, "x")),
     *((key, value) for key in ("hidden_act", "hidden_activation", "activation_function") for value in ("nobody", 5)),
     *(("sliding_window", value) for value in (0, -1, "x", 1.5)),
-    *(("layer_types", value) for value in (5, ["full_attention"] * 3, ["nobody"] * 4, [5] * 4)),
+    *(
+        ("layer_types", value)
+        for value in (5, ["full_attention"] * 3, ["linear_attention", "full_attention", "nobody", "nobody"], [5] * 4)
+    ),
+    *(
+        (key, value)
+        for key in (
+            "conv_L_cache",
+            "conv_kernel",
+            "linear_conv_kernel_dim",
+            "linear_key_head_dim",
+            "linear_num_key_heads",
+            "linear_num_value_heads",
+            "linear_value_head_dim",
+            "mamba_d_conv",
+            "mamba_d_state",
+            "mamba_head_dim",
+            "mamba_n_groups",
+            "mamba_n_heads",
+            "mamba_num_heads",
+            "n_groups",
+            "ssm_state_size",
+        )
+        for value in (0, -1, HUGE, "x", 1.5)
+    ),
+    ("time_step_limit", [0.001, 0.1]),
+    ("attn_output_gate", False),
+    ("mamba_ssm_dtype", "bfloat16"),
+    ("mamba_hidden_act", "gelu"),
     *(("partial_rotary_factor", value) for value in (-0.5, 1.5, NAN, "x")),
 ]
 """Keys and values that no model has; a key is tried where a family's config has it."""
@@ -187,6 +216,7 @@ def test_what_a_config_leaves_out_or_null_is_no_lie() -> None:
 LAYER = Layer(
     Attention(4, 2, 16, 0.25, Rope(16)), Mlp(96, "silu"), Norm("attention_norm", 1e-6), Norm("mlp_norm", 1e-6)
 )
+NORM = Norm("mixer_norm", 1e-6)
 INSANE: dict[str, Layer] = {
     "kv_heads is 0": Layer(Attention(4, 0, 16, 0.25, Rope(16)), LAYER.mlp, None, None),
     "4 heads cannot share 3": Layer(Attention(4, 3, 16, 0.25, Rope(16)), LAYER.mlp, None, None),
@@ -197,6 +227,13 @@ INSANE: dict[str, Layer] = {
     "has the keys of layer 1": Layer(Attention(4, 2, 16, 0.25, None, keys_of=1), LAYER.mlp, None, None),
     "mlp_width is 1.5": Layer(LAYER.attention, Mlp(1.5, "silu"), None, None),  # type: ignore[arg-type]
     "a norm's epsilon is nan": Layer(LAYER.attention, LAYER.mlp, Norm("x", NAN), None),
+    "a layer has neither a mixer nor an MLP": Layer(None, None, None, None),
+    "taps is 0": Layer(ShortConv(64, 0), LAYER.mlp, None, None),
+    "sums one input alone": Layer(ShortConv(64, 1), LAYER.mlp, None, None),
+    "4 heads of a recurrence cannot share 3": Layer(DeltaRule(4, 3, 16, 16, 4, NORM), LAYER.mlp, None, None),
+    "4 heads of a recurrence cannot share 8": Layer(Mamba2(4, 16, 16, 8, 4, NORM), LAYER.mlp, None, None),
+    "beta_factor is nan": Layer(DeltaRule(4, 2, 16, 16, 4, NORM, beta_factor=NAN), LAYER.mlp, None, None),
+    "epsilon is inf": Layer(Mamba2(4, 16, 16, 2, 4, Norm("x", float("inf"))), LAYER.mlp, None, None),
     "residual_factor is 'x'": Layer(LAYER.attention, LAYER.mlp, None, None, residual_factor="x"),  # type: ignore[arg-type]
 }
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from support.model_types import tiny_model
 from support.quantised import GPTQ, Matrices, write
 from support.tiny import byte_tokenizer, random_model
 from support.wrappers import AUDIO, IMAGE, VIDEO, VOCAB, config_of, save_wrapper
@@ -146,6 +147,25 @@ def test_layers_that_share_keys_may_have_stored_some(tmp_path: Path) -> None:
     key = "model.language_model.layers.3.self_attn.k_proj.weight"
     stored(tmp_path, lambda tensors: tensors.update({key: torch.ones(32, 48)}))
     assert isinstance(target(tmp_path).runner, ModelRunner)
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5", "qwen3_5_text"])
+def test_a_head_for_further_tokens_is_passed_over(kind: str, tmp_path: Path) -> None:
+    """Of Qwen3.5's checkpoints, with a tower and without."""
+    if kind == "qwen3_5":
+        save_wrapper(kind, tmp_path)
+    else:
+        tiny_model(kind).save_pretrained(tmp_path)
+    want = parameters(tmp_path)
+    head = {"mtp.fc.weight": torch.ones(1 << 16), "mtp.layers.0.mlp.up_proj.weight": torch.ones(64)}
+    stored(tmp_path, lambda tensors: tensors.update(head))
+    assert parameters(tmp_path) == want
+
+
+def parameters(folder: Path) -> list[str]:
+    """Those of the model that is read."""
+    config = loading.load_config(str(folder), trust_remote_code=False)
+    return [name for name, _ in loading.read_model(str(folder), config, torch.float32).named_parameters()]
 
 
 # -- nothing is passed over -------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM
 from headstart.model import native
 from headstart.model.heads.medusa import HeadWeights, MedusaHeads
 from headstart.model.loading import adopt
-from headstart.model.memory import bytes_of, free_bytes
+from headstart.model.memory import bytes_of, free_bytes, release_files
+from headstart.model.native.memory import aligned
 from headstart.model.runner import ModelRunner
 from headstart.model.threads import use_threads
 
@@ -70,3 +71,35 @@ def test_medusa_heads_use_the_threads_of_their_forward(monkeypatch: pytest.Monke
     finally:
         use_threads(None)
     assert set(used) == {3}
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which pages are in memory")
+def test_pages_of_checkpoints_are_given_back_and_come_back(tmp_path: Path) -> None:
+    """Those that nobody wrote to; what was written in place stays what it is."""
+    numbers = torch.arange(1 << 16, dtype=torch.float32)
+    mapped = {}
+    for name in ("read.safetensors", "written.safetensors", "other.bin"):
+        (tmp_path / name).write_bytes(numbers.numpy().tobytes())
+        mapped[name] = torch.from_file(str(tmp_path / name), shared=False, size=len(numbers))
+        assert torch.equal(mapped[name], numbers)
+    mapped["written.safetensors"][5] = -1.0
+
+    def in_memory(name: str) -> int:
+        text = Path("/proc/self/smaps").read_text()
+        return int(text.partition(str(tmp_path / name))[2].partition("Rss:")[2].split()[0])
+
+    release_files()
+    assert in_memory("read.safetensors") == 0
+    assert in_memory("written.safetensors") > 0
+    assert in_memory("other.bin") > 0
+    assert torch.equal(mapped["read.safetensors"], numbers)
+    assert mapped["written.safetensors"][5] == -1.0
+
+
+@pytest.mark.parametrize("size", [1, 100, (1 << 21) - 1, 1 << 21, (5 << 20) + 17])
+def test_memory_of_the_kernels_is_aligned_and_as_large_as_asked(size: int) -> None:
+    memory = aligned(size)
+    assert len(memory) >= size
+    assert memory.data_ptr() % 64 == 0
+    memory[:size] = 7
+    assert int(memory[:size].sum(dtype=torch.int64)) == 7 * size

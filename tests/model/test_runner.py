@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+import transformers as tf
 from support.tiny import ARCHITECTURES, VOCAB, random_model
 from transformers import AutoModelForCausalLM
 
@@ -142,17 +143,28 @@ def test_rewinding_forward_is_an_error(tiny: Callable[..., str]) -> None:
         cache.rewind(cache.acquire(), 3)
 
 
-def test_a_model_whose_attention_is_not_ours_is_refused() -> None:
-    """The probe: Nemotron swallows keyword arguments on the way to its attention, so ours cannot be driven; and with
-    this activation it has no recipe."""
-    import transformers as tf
+_SIZES = {
+    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 
-    config = tf.NemotronConfig(
-        vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=4, bos_token_id=1, eos_token_id=2, hidden_act="tanh",
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config).eval()
-    with pytest.raises(UnsupportedModel, match="attention interface"):
+
+def test_layers_that_pass_no_keyword_arguments_on_are_driven() -> None:
+    """Those of Nemotron, which with this activation has no recipe."""
+    model = AutoModelForCausalLM.from_config(tf.NemotronConfig(**_SIZES, hidden_act="tanh")).eval()
+    text = list(range(3, 20))
+    want = model(torch.tensor([text]), use_cache=False).logits[0, -1].detach()
+    runner = ModelRunner(adopt(model))
+    assert runner.decoder == "modules"
+    cache = runner.new_cache(slots=1)
+    got = runner.forward([Segment(cache.acquire(), tuple(text))], cache).logits[0]
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
+
+
+def test_a_model_whose_attention_is_not_ours_is_refused() -> None:
+    """The probe: DiffLlama takes one half of its heads from the other after attention."""
+    model = AutoModelForCausalLM.from_config(tf.DiffLlamaConfig(**_SIZES)).eval()
+    with pytest.raises(UnsupportedModel, match="does not give its own logits"):
         ModelRunner(adopt(model))
 
 

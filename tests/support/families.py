@@ -166,6 +166,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "attention_bias": False, "embd_pdrop": 0.0, "full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False,
         "mlp_bias": False, "resid_pdrop": 0.0,
     },
+    "nemotron_h": {
+        "hybrid_override_pattern": "M-*M*-", "mamba_proj_bias": False, "n_routed_experts": 8, "norm_topk_prob": True,
+        "num_nextn_predict_layers": 1, "rescale_prenorm_residual": True, "time_step_floor": 0.001,
+    },
+    "qwen3_5_text": {
+        "attn_output_gate": True, "full_attention_interval": 4, "mamba_ssm_dtype": "float32",
+        "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False,
+    },
     "smollm3": {"max_window_layers": 28, "pretraining_tp": 2},
 }  # fmt: skip
 """Fields of published files that the classes of transformers do not read, by family."""
@@ -258,10 +266,117 @@ FAMILIES |= {
     "falcon, in turn": lambda: _falcon(multi_query=False, parallel_attn=False, bias=True),
 }
 
+_MROPE = {
+    "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
+    "mrope_interleaved": True,
+}  # fmt: skip
+_LINEAR_FIRST = ["linear_attention", "full_attention"] * 2
+
+
+def _granite_hybrid(**more: Any) -> Any:
+    sizes = _wide(rms_norm_eps=EPS, num_local_experts=0, shared_intermediate_size=80, layer_types=_LINEAR_FIRST)
+    return tf.GraniteMoeHybridConfig(
+        **sizes | {"rms_norm_eps": EPS},
+        mamba_n_heads=8,
+        mamba_d_head=16,
+        mamba_d_state=32,
+        mamba_n_groups=2,
+        mamba_d_conv=3,
+        embedding_multiplier=3.1,
+        logits_scaling=0.6,
+        residual_multiplier=0.43,
+        attention_multiplier=0.17,
+        attention_bias=True,
+        **more,
+    )
+
+
+FAMILIES |= {
+    "lfm2": lambda: tf.Lfm2Config(
+        **_wide(num_key_value_heads=2, norm_eps=EPS, layer_types=["conv", "full_attention"] * 2),
+        conv_bias=True,
+        conv_L_cache=4,
+        block_multiple_of=16,
+        block_ffn_dim_multiplier=1.2,
+        rope_parameters=_YARN,
+    ),
+    "qwen3_5_text": lambda: tf.Qwen3_5TextConfig(
+        **_sizes(rope_parameters=_MROPE, attention_bias=True, layer_types=_LINEAR_FIRST),
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=16,
+        linear_value_head_dim=32,
+        linear_conv_kernel_dim=3,
+    ),
+    "granitemoehybrid": lambda: _granite_hybrid(mamba_proj_bias=True),
+    "lfm3": lambda: tf.Lfm3Config(
+        **_sizes(num_hidden_layers=6, norm_eps=EPS, sliding_window=WINDOW, conv_bias=True, attention_bias=True),
+        conv_L_cache=4,
+        layer_types=["conv", "sliding_attention", "full_attention"] * 2,
+    ),
+    "lfm3, plain": lambda: tf.Lfm3Config(
+        **_sizes(norm_eps=EPS, sliding_window=WINDOW, layer_types=["conv", "sliding_attention"] * 2),
+        use_sandwich_norm=False,
+        use_attention_gate=False,
+        rope_parameters={"sliding_attention": _YARN, "full_attention": _DEFAULT},
+    ),
+    "olmo_hybrid": lambda: tf.OlmoHybridConfig(
+        **_wide(layer_types=_LINEAR_FIRST, attention_bias=True, num_key_value_heads=2) | {"rms_norm_eps": EPS},
+        rope_parameters=_YARN,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=16,
+        linear_value_head_dim=32,
+        linear_conv_kernel_dim=3,
+    ),
+    "olmo_hybrid, no positions": lambda: tf.OlmoHybridConfig(
+        **_wide(layer_types=_LINEAR_FIRST) | {"rms_norm_eps": EPS},
+        linear_key_head_dim=16,
+        linear_allow_neg_eigval=False,
+    ),
+    "bamba": lambda: tf.BambaConfig(
+        **_wide(attention_bias=True, mlp_bias=True) | {"rms_norm_eps": EPS},
+        attn_layer_indices=[1, 3],
+        mamba_n_heads=8,
+        mamba_d_state=32,
+        mamba_n_groups=2,
+        mamba_d_conv=3,
+        mamba_proj_bias=True,
+    ),
+    "nemotron_h": lambda: tf.NemotronHConfig(
+        **{name: size for name, size in _sizes().items() if name not in ("num_hidden_layers", "rms_norm_eps")},
+        layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "full_attention", "mlp"],
+        layer_norm_epsilon=EPS,
+        mamba_num_heads=8,
+        time_step_min=1e-9,  # below which transformers raises the steps of a prompt, and not those of one token
+        mamba_head_dim=16,
+        ssm_state_size=32,
+        n_groups=2,
+        conv_kernel=3,
+        use_bias=True,
+        mlp_bias=True,
+    ),
+    "granitemoehybrid, rotation": lambda: _granite_hybrid(
+        mamba_conv_bias=False, position_embedding_type="rope", rope_parameters=_YARN
+    ),
+}
+"""With a third of recurrent layers at least, and attention between them."""
+
 
 def config_of(name: str) -> Any:
     """A config of one's own."""
     return copy.deepcopy(FAMILIES[name]())
+
+
+def with_tokens(config: Any, size: int, *, eos: int, pad: int | None = None) -> Any:
+    """The same config, of another vocabulary."""
+    tokens = {
+        "vocab_size": size, "vocab_size_per_layer_input": size, "bos_token_id": None, "eos_token_id": eos,
+        "pad_token_id": pad,
+    }  # fmt: skip
+    for name in tokens.keys() & {*dir(config)}:
+        setattr(config, name, tokens[name])
+    return config
 
 
 def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:

@@ -42,10 +42,10 @@ from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Drafting, Rule, Sampling
 from support.matrix_distributions import EOS, LETTERS, VOCAB, Text
+from support.matrix_targets import ARCHITECTURES, CONTEXT, HEADS, LLAMA, WIDTH, Architecture
 from support.scripted_worker import scripted
 from support.timeless import CHEAP, timeless
 
-CONTEXT, WIDTH, LAYERS, HEADS = 48, 16, 2, 2
 SLOTS = 40
 """Requests at a time, in the ragged batch."""
 ALARM = 3e-7
@@ -123,6 +123,13 @@ SETTINGS = (
     Setting("T=1, adaptive pacing", (_warm(),), adaptive=True),
 )
 
+ACROSS = (
+    Setting("greedy, any architecture", (_greedy(), _greedy(max_tokens=20, frequency_penalty=0.8))),
+    Setting("T=1, any architecture", (_warm(),)),
+)
+"""Of every architecture: greedy texts, some of them kept from repeating one token; then sampled ones, of those where
+distributions are looked at. What else a request may ask for is done with logits, whatever they come from."""
+
 
 # -- rows -------------------------------------------------------------------------------------------------------------
 
@@ -131,19 +138,21 @@ class Workshop:
     """The tiny target and what drafters for it are made of, in a directory.
 
     target: its runner, shared by all engines. path: its checkpoint. keeps_texts: whether engines have a prefix cache.
-    device: where all of it runs; what is expected is computed on the CPU.
+    device: where all of it runs; what is expected is computed on the CPU. architecture: the target's.
     """
 
     keeps_texts = False
 
-    def __init__(self, root: Path, device: str = "cpu") -> None:
+    def __init__(self, root: Path, device: str = "cpu", architecture: Architecture = LLAMA) -> None:
         self._root = root
         self.device = device
+        self._architecture = architecture
         root.mkdir(exist_ok=True)
         self.path = self.checkpoint()
         plain = hs.load(self.path, "none", dtype="float32", max_length=CONTEXT, max_batch_size=1, device=device)
         self.target, self.tokenizer, self.eos = plain.target, plain.tokenizer, plain.eos_token_ids
         assert self.eos == {EOS}, "the target's config names its EOS"
+        self.width = int(self.target.config.hidden_size)
         self.slots = 1
 
     def engine(self, entry: Entry, rule: Rule, slots: int, *, adaptive: bool = False) -> hs.Engine:
@@ -163,22 +172,14 @@ class Workshop:
             prefix_cache=self.keeps_texts,
         )
 
-    def checkpoint(self, *, noise: float = 0.0) -> str:
+    def checkpoint(self, *, near: bool = False) -> str:
         """The target, or one that is slightly off."""
-        path = self._root / f"llama-{noise}"
+        path = self._root / ("near" if near else "target")
         if not path.exists():
-            torch.manual_seed(0)
-            config = tf.LlamaConfig(
-                vocab_size=VOCAB, hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=LAYERS,
-                num_attention_heads=HEADS, num_key_value_heads=1, max_position_embeddings=CONTEXT,
-                bos_token_id=None, eos_token_id=EOS, pad_token_id=None,
-            )  # fmt: skip
-            made = AutoModelForCausalLM.from_config(config)
-            matrices = [parameter.data for parameter in made.parameters() if parameter.dim() > 1]
-            for matrix in matrices:
-                matrix.normal_(0, 0.35)
-            for matrix in matrices:
-                matrix += noise * torch.randn_like(matrix)
+            made = self._architecture.model()
+            if near:
+                for matrix in (parameter.data for parameter in made.parameters() if parameter.dim() > 1):
+                    matrix += self._architecture.noise * torch.randn_like(matrix)
             made.save_pretrained(path)
             tokenizer(tuple(LETTERS)).save_pretrained(path)
         return str(path)
@@ -190,7 +191,7 @@ class Workshop:
 
     def draft(self, **options: Any) -> DraftModel:
         """A draft LM that is nearly the target."""
-        runner = self.runner(self.checkpoint(noise=0.12))
+        runner = self.runner(self.checkpoint(near=True))
         return DraftModel(runner, name="draft", vocab_size=VOCAB, slots=self.slots, **options)
 
     def self_int4(self, **options: Any) -> DraftModel:
@@ -205,7 +206,7 @@ class Workshop:
 
     def parallel(self, **options: Any) -> ParallelDraft:
         """The same with a mask token, which it was not trained with: the later guesses are poor."""
-        runner = self.runner(self.checkpoint(noise=0.12))
+        runner = self.runner(self.checkpoint(near=True))
         return ParallelDraft(runner, name="parallel", mask=5, vocab_size=VOCAB, slots=self.slots, **options)
 
     def ahead(self, **options: Any) -> AheadDrafter:
@@ -218,11 +219,14 @@ class Workshop:
         words = (*reversed(LETTERS), "ab", "ca")
         path = self._root / "other-tokenizer"
         if not path.exists():
-            near = AutoModelForCausalLM.from_pretrained(self.checkpoint(noise=0.12))
+            near = AutoModelForCausalLM.from_pretrained(self.checkpoint(near=True))
             last = torch.tensor([LETTERS.index(word[-1]) for word in words])
-            for part in (near.get_input_embeddings(), near.get_output_embeddings()):
-                part.weight.data = part.weight.data[last]
-            near.config.vocab_size = len(words)
+            for parameter in near.parameters():
+                if len(parameter) == VOCAB:  # a row for each token
+                    parameter.data = parameter.data[last]
+            for name in ("vocab_size", "vocab_size_per_layer_input"):
+                if hasattr(near.config, name):
+                    setattr(near.config, name, len(words))
             near.save_pretrained(path)
             tokenizer(words).save_pretrained(path)
         return TranslatedDraft(
@@ -232,39 +236,40 @@ class Workshop:
 
     def exit(self, **options: Any) -> TrainedExitDrafter:
         """The target's own way out, slightly off, that knows seven of the eight tokens."""
-        off = torch.eye(WIDTH) + 0.1 * torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(4))
-        made = Exit(1, torch.ones(WIDTH), off, torch.tensor([0, 1, 2, 3, 4, 5, 7]))
+        width = self.width
+        off = torch.eye(width) + 0.1 * torch.randn(width, width, generator=torch.Generator().manual_seed(4))
+        made = Exit(1, torch.ones(width), off, torch.tensor([0, 1, 2, 3, 4, 5, 7]))
         head = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32).get_output_embeddings()
         return TrainedExitDrafter(made, head.weight.detach().to(self.device), **options)
 
     def medusa(self) -> MedusaDrafter:
         folder = self._root / "medusa"
         if not folder.exists():
-            generator = torch.Generator().manual_seed(4)
+            generator, width = torch.Generator().manual_seed(4), self.width
             tensors = {}
             for head in range(3):
-                tensors[f"{head}.0.linear.weight"] = 0.3 * torch.randn(WIDTH, WIDTH, generator=generator)
-                tensors[f"{head}.0.linear.bias"] = 0.3 * torch.randn(WIDTH, generator=generator)
-                tensors[f"{head}.1.weight"] = 0.5 * torch.randn(VOCAB, WIDTH, generator=generator)
+                tensors[f"{head}.0.linear.weight"] = 0.3 * torch.randn(width, width, generator=generator)
+                tensors[f"{head}.0.linear.bias"] = 0.3 * torch.randn(width, generator=generator)
+                tensors[f"{head}.1.weight"] = 0.5 * torch.randn(VOCAB, width, generator=generator)
             self.folder("medusa", tensors, {"medusa_num_heads": 3, "medusa_num_layers": 1})
         return MedusaDrafter.load(folder, self.target)
 
     def eagle(self, version: int, tree: Any) -> EagleDrafter:
         folder = self._root / f"eagle-{version}"
         if not folder.exists():
-            self.folder(folder.name, *_eagle(version))
+            self.folder(folder.name, *_eagle(version, self.width))
         return EagleDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
 
     def peagle(self, tree: Any, *, rank: int = 0) -> EagleDrafter:
         folder = self._root / f"peagle-{rank}"
         if not folder.exists():
-            self.folder(folder.name, *_parallel(rank))
+            self.folder(folder.name, *_parallel(rank, self.width))
         return EagleDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
 
     def dflash(self, tree: Any, *, kind: str | None = None) -> DFlashDrafter:
         folder = self._root / f"dflash-{kind}"
         if not folder.exists():
-            self.folder(folder.name, *_block(kind))
+            self.folder(folder.name, *_block(kind, self.width))
         return DFlashDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
 
     def folder(self, name: str, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> Path:
@@ -279,7 +284,7 @@ class Workshop:
         return Cascade([NgramDrafter(shortest=2), self.draft()])
 
 
-def _eagle(version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def _eagle(version: int, width: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """A random EAGLE head; that of version 3 knows six of the eight tokens."""
     generator = torch.Generator().manual_seed(version)
 
@@ -287,36 +292,36 @@ def _eagle(version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         return 0.35 * torch.randn(*shape, generator=generator)
 
     third = version == 3
-    into, prefix = (2 * WIDTH, "midlayer.") if third else (WIDTH, "layers.0.")
-    tensors = {"fc.weight": normal(WIDTH, (3 if third else 2) * WIDTH)}
+    into, prefix = (2 * width, "midlayer.") if third else (width, "layers.0.")
+    tensors = {"fc.weight": normal(width, (3 if third else 2) * width)}
     for name, shape in {
-        "self_attn.q_proj": (WIDTH, into), "self_attn.k_proj": (WIDTH // 2, into),
-        "self_attn.v_proj": (WIDTH // 2, into), "self_attn.o_proj": (WIDTH, WIDTH),
-        "mlp.gate_proj": (2 * WIDTH, WIDTH), "mlp.up_proj": (2 * WIDTH, WIDTH), "mlp.down_proj": (WIDTH, 2 * WIDTH),
+        "self_attn.q_proj": (width, into), "self_attn.k_proj": (width // 2, into),
+        "self_attn.v_proj": (width // 2, into), "self_attn.o_proj": (width, width),
+        "mlp.gate_proj": (2 * width, width), "mlp.up_proj": (2 * width, width), "mlp.down_proj": (width, 2 * width),
     }.items():  # fmt: skip
         tensors[f"{prefix}{name}.weight"] = normal(*shape)
-    tensors[f"{prefix}post_attention_layernorm.weight"] = torch.ones(WIDTH)
+    tensors[f"{prefix}post_attention_layernorm.weight"] = torch.ones(width)
     config: dict[str, Any] = {
-        "hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+        "hidden_size": width, "intermediate_size": 2 * width, "num_attention_heads": HEADS, "num_hidden_layers": 1,
         "num_key_value_heads": 1, "vocab_size": VOCAB, "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-6,
         "architectures": ["LlamaForCausalLMEagle3" if third else "LlamaForCausalLMEagle"],
     }  # fmt: skip
     if third:
-        tensors |= {f"{prefix}{name}.weight": torch.ones(WIDTH) for name in ("hidden_norm", "input_layernorm")}
+        tensors |= {f"{prefix}{name}.weight": torch.ones(width) for name in ("hidden_norm", "input_layernorm")}
         known = torch.tensor([0, 1, 2, 4, 5, 7])
         marked = torch.zeros(VOCAB, dtype=torch.bool)
         marked[known] = True
         tensors |= {
-            "norm.weight": torch.ones(WIDTH), "lm_head.weight": normal(len(known), WIDTH),
+            "norm.weight": torch.ones(width), "lm_head.weight": normal(len(known), width),
             "d2t": known - torch.arange(len(known)), "t2d": marked,
         }  # fmt: skip
         config["draft_vocab_size"] = len(known)
     return tensors, config
 
 
-def _parallel(rank: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def _parallel(rank: int, width: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The same of two layers that guesses all tokens at once; with a rank, a selector among four candidates."""
-    tensors, config = _eagle(3)
+    tensors, config = _eagle(3, width)
     generator = torch.Generator().manual_seed(14)  # its trees meet many ends within accepted blocks
 
     def normal(*shape: int) -> torch.Tensor:
@@ -325,36 +330,36 @@ def _parallel(rank: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     for name in [name for name in tensors if name.startswith("midlayer.")]:
         out, *into = tensors[name].shape
         if "hidden_norm" not in name:
-            plain = [WIDTH] if into == [2 * WIDTH] and "down_proj" not in name else into
+            plain = [width] if into == [2 * width] and "down_proj" not in name else into
             tensors[name.replace("midlayer", "layers.1")] = normal(out, *plain) if into else torch.ones(out)
-    tensors["mask_hidden"] = normal(1, 1, 3 * WIDTH)
+    tensors["mask_hidden"] = normal(1, 1, 3 * width)
     config |= {"num_hidden_layers": 2, "mask_token_id": 3}
     if rank:
         selector = {"predecessor_codebook": (VOCAB, rank), "successor_codebook": (6, rank)}
-        selector["hidden_projection.weight"] = (rank, WIDTH)
+        selector["hidden_projection.weight"] = (rank, width)
         tensors |= {f"candidate_selector.{name}": 3 * normal(*shape) for name, shape in selector.items()}
         config |= {"selector_rank": rank, "selector_top_k": 4}
     return tensors, config
 
 
-def _block(kind: str | None) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def _block(kind: str | None, width: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """A random DFlash head; with a kind of Markov head, DSpark's. It knows six of the eight tokens."""
     generator = torch.Generator().manual_seed(21)
 
     def normal(*shape: int) -> torch.Tensor:
         return 0.35 * torch.randn(*shape, generator=generator)
 
-    third, config = _eagle(3)
+    third, config = _eagle(3, width)
     tensors = {name: third[name] for name in ("norm.weight", "lm_head.weight", "d2t", "t2d")}
-    tensors |= {"fc.weight": normal(WIDTH, 2 * WIDTH), "hidden_norm.weight": torch.ones(WIDTH)}
+    tensors |= {"fc.weight": normal(width, 2 * width), "hidden_norm.weight": torch.ones(width)}
     for layer in range(2):
         for name in [name for name in third if name.startswith("midlayer.") and "hidden_norm" not in name]:
             out, *into = third[name].shape
-            plain = [WIDTH] if into == [2 * WIDTH] and "down_proj" not in name else into
+            plain = [width] if into == [2 * width] and "down_proj" not in name else into
             stored = name.replace("midlayer", f"layers.{layer}")
             tensors[stored] = normal(out, *plain) if into else torch.ones(out)
         for name in ("q_norm", "k_norm"):
-            tensors[f"layers.{layer}.self_attn.{name}.weight"] = torch.ones(WIDTH // HEADS)
+            tensors[f"layers.{layer}.self_attn.{name}.weight"] = torch.ones(width // HEADS)
     config |= {
         "architectures": ["DFlashSpeculator"], "speculators_model_type": "dflash", "num_hidden_layers": 2,
         "block_size": 5, "mask_token_id": 3, "aux_hidden_state_layer_ids": [1, 2],
@@ -364,7 +369,7 @@ def _block(kind: str | None) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         tensors["markov_head.markov_w1.weight"] = 4 * normal(VOCAB, rank)
         tensors["markov_head.markov_w2.weight"] = 4 * normal(6, rank)
         if kind == "rnn":
-            tensors["markov_head.joint_proj.weight"] = normal(3 * rank, 2 * rank + WIDTH)
+            tensors["markov_head.joint_proj.weight"] = normal(3 * rank, 2 * rank + width)
             tensors["markov_head.joint_proj.bias"] = normal(3 * rank)
         config |= {"speculators_model_type": "dspark", "markov_rank": rank, "markov_head_type": kind}
         config |= {"sample_from_anchor": True}
@@ -396,6 +401,11 @@ class Entry:
     predicted: bool = False
     seeds: int = 16
     quick: bool = True
+
+    @property
+    def native(self) -> bool:
+        """Whether the target must run on headstart's own decoders: to be left early, or on 4 bits."""
+        return "exit" in self.name or "4-bit" in self.name
 
     def drafting(self, prompt: Text) -> Drafting:
         """A prediction that is right at times: what follows in the prompt's own manner."""
@@ -484,14 +494,14 @@ class Refusal:
 
 
 def _lossy_head(shop: Workshop) -> object:
-    tensors, config = _eagle(3)
+    tensors, config = _eagle(3, WIDTH)
     method = {"proposal_type": "greedy", "speculative_tokens": 3, "verifier_accept_k": 3}
     folder = shop.folder("lossy", tensors, {**config, "speculators_config": {"proposal_methods": [method]}})
     return EagleDrafter.load(folder, shop.target, target_folder=shop.path, slots=1)
 
 
 def _head_of_another(shop: Workshop) -> object:
-    tensors, config = _eagle(1)
+    tensors, config = _eagle(1, WIDTH)
     folder = shop.folder("another", tensors, {**config, "vocab_size": 2 * VOCAB})
     return EagleDrafter.load(folder, shop.target, target_folder=shop.path, slots=1)
 
@@ -583,7 +593,18 @@ others every step drafts as much as it can. The tests are tested, too: wrong rul
 from p, typical acceptance, penalties that do not see the draft, ends overlooked in a block, ...) are planted, and must
 be found.
 
-{tables}## Refused
+{tables}## Every architecture
+
+The tables above are of a tiny Llama. Every drafter of them was also tried with each of these targets, in both batch
+shapes, under one of the rules in turns: greedy texts, plain and with a frequency penalty, and where the last column
+says so, sampled ones at temperature 1. Draft models are of the target's own architecture. All but GPT-OSS run on
+headstart's own decoders. Windows are of 7 or 8 tokens, rotations are scaled from 16, and the longest texts have 35.
+
+| architecture | of its structure | drafters | |
+| --- | --- | --- | --- |
+{architectures}
+
+## Refused
 
 No cell is empty: what is not in the table above, because it would not be exact or cannot be done, raises a typed error
 that says why. These are tested as well.
@@ -606,7 +627,22 @@ def table() -> str:
             tables += f"| {entry.name} | {cells} |\n"
         tables += "\n"
     refusals = "\n".join(f"| {each.what} | `{each.error.__name__}` | ... {each.reason} ... |" for each in REFUSALS)
-    return _PAGE.format(command=COMMAND, writer=WRITER, slots=SLOTS, lengths=lengths, tables=tables, refusals=refusals)
+    return _PAGE.format(
+        command=COMMAND,
+        writer=WRITER,
+        slots=SLOTS,
+        lengths=lengths,
+        tables=tables,
+        architectures="\n".join(map(_row, ARCHITECTURES)),
+        refusals=refusals,
+    )
+
+
+def _row(architecture: Architecture) -> str:
+    """What is found of an architecture, and with how many drafters."""
+    count = sum(architecture.native or not entry.native for entry in ENTRIES)
+    found = "identity, distribution" if architecture.sampled else "identity"
+    return f"| `{architecture.name}` | {architecture.what} | {count} of {len(ENTRIES)} | ✓ {found} |"
 
 
 def _how(setting: Setting) -> str:

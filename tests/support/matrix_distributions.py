@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import chi2
-from transformers import AutoModelForCausalLM, LogitsProcessorList
+from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessorList
 from transformers.generation.logits_process import (
     MinNewTokensLengthLogitsProcessor,
     MinPLogitsWarper,
@@ -81,7 +81,12 @@ class Distributions:
 
 @cache
 def model(path: str) -> Any:
-    made = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    """transformers' own. Of longrope's two sets of angles it has the one for long texts alone, as an engine has whose
+    texts may be long (see `headstart.model.longrope`)."""
+    config = AutoConfig.from_pretrained(path)
+    if rope := getattr(config, "rope_parameters", None):
+        config.rope_parameters = {**rope, "short_factor": rope["long_factor"]} if "long_factor" in rope else rope
+    made = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=torch.float32).eval()
     made.generation_config.eos_token_id = None
     return made
 

@@ -55,6 +55,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "GPT-OSS": ("gpt_oss",),
     "SmolLM3": ("smollm3",),
     "OLMo": ("olmo", "olmo2", "olmo3"),
+    "OLMo hybrid": ("olmo_hybrid",),
     "OLMoE": ("olmoe",),
     "EXAONE 4": ("exaone4",),
     "GLM-4": ("glm", "glm4"),
@@ -71,7 +72,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "StarCoder 2": ("starcoder2",),
     "Nemotron 4, Minitron": ("nemotron",),
     "Nemotron H and Nano": ("nemotron_h",),
-    "LFM2": ("lfm2", "lfm2_moe", "lfm2_vl"),
+    "LFM2, LFM3": ("lfm2", "lfm2_vl", "lfm3", "lfm3_vl", "lfm2_moe"),
     "MiniCPM 3": ("minicpm3",),
     "MiniMax": ("minimax", "minimax_m2"),
     "Helium": ("helium",),
@@ -95,6 +96,15 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "lfm2_vl": {"text_config": {"model_type": "lfm2", "layer_types": ["conv", "full_attention"] * 16}},
 }
 """What published checkpoints say where a class's default config describes another kind of model."""
+
+DENSE: dict[str, dict[str, Any]] = {
+    "granitemoehybrid": {"num_local_experts": 0},
+    "nemotron_h": {
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp"],
+        "sliding_window": None,
+    },
+}
+"""What makes types without experts of those that have them by default, and are refused with them."""
 
 _SIZES: dict[str, int] = {
     "vocab_size": 96, "hidden_size": 64, "n_embd": 64, "d_model": 64, "intermediate_size": 96, "ffn_dim": 96,
@@ -162,7 +172,7 @@ def by_config(name: str) -> Verdict:
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            config = CONFIG_MAPPING[name](**PUBLISHED.get(name, {}))
+            config = CONFIG_MAPPING[name](**PUBLISHED.get(name, {}), **DENSE.get(name, {}))
             text = str(config.get_text_config(decoder=True).model_type)
             _folder(Path(made), config)
         except Exception as error:
@@ -172,7 +182,8 @@ def by_config(name: str) -> Verdict:
             loaded = load_config(made, trust_remote_code=False)
         except HeadstartError as error:
             return Verdict("refused", error.message.replace(f"'{made}'", "the model").replace(made, "the model"), text)
-        return Verdict("modules" if find_recipe(loaded) is None else "native", text=text)
+        why = "without experts; with them it is refused" if name in DENSE else ""
+        return Verdict("modules" if find_recipe(loaded) is None else "native", why, text=text)
 
 
 def agrees(now: Verdict, before: Verdict) -> bool:
@@ -209,7 +220,7 @@ def tried(name: str) -> Verdict:
                 runner = ModelRunner(adopt(model))
             except HeadstartError as refused:
                 return Verdict("refused", f"at load: {refused.message.partition(' (')[0]}", tried="refused")
-            return Verdict("modules" if runner.decoder == "modules" else "native", tried="exact")
+            return Verdict("modules" if runner.decoder == "modules" else "native", said.why, tried="exact")
     return Verdict(said.verdict, tried=f"no tiny model could be made: {_line(error)}")
 
 
@@ -229,7 +240,8 @@ def _tiny(name: str) -> Iterator[Any]:
     kind = CONFIG_MAPPING[name]
     known = {*inspect.signature(kind).parameters, *getattr(kind, "attribute_map", {})}
     for more in _FEWER:
-        sizes = {key: value for key, value in (_SIZES | more).items() if key in known and value is not None}
+        wanted = _SIZES | more | DENSE.get(name, {})
+        sizes = {key: value for key, value in wanted.items() if key in known and value is not None}
         for kept in (sizes, {key: value for key, value in sizes.items() if key != "hidden_size_per_layer_input"}):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -278,8 +290,9 @@ def recorded() -> dict[str, Verdict]:
 
 ABOUT = """# Supported models
 
-headstart runs decoder-only language models with softmax attention. What runs a model follows from its `model_type` in
-`config.json`; `headstart info MODEL` says it [of a model of yours](guides/info.md).
+headstart runs decoder-only language models with softmax attention, and [hybrids](guides/hybrid-models.md), most of
+whose layers keep a state instead. What runs a model follows from its `model_type` in `config.json`; `headstart info
+MODEL` says it [of a model of yours](guides/info.md).
 
 {meaning}
 
@@ -343,9 +356,8 @@ def _said(types: Sequence[str], verdicts: Mapping[str, Verdict]) -> str:
 
 
 def _remark(each: Verdict) -> str:
-    if each.why:
-        return each.why
-    return "tried" if each.tried == "exact" else each.tried
+    said = [each.why, "tried" if each.tried == "exact" else "" if each.why else each.tried]
+    return "; ".join(part for part in said if part)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -27,7 +27,7 @@ _TOWER: dict[str, Any] = {
     "global_attn_indexes": [0], "position_embedding_size": 16, "encoder_layers": 1, "encoder_attention_heads": 2,
     "d_model": 32, "encoder_ffn_dim": 48, "mlp_dim": 48, "num_key_value_heads": 2, "output_proj_dims": 48,
     "subsampling_conv_channels": [8, 8], "num_mel_bins": 16, "max_source_positions": 16, "pooling_kernel_size": 1,
-    "vocab_size": 64, "mm_embed_dim": 48, "mm_posemb_size": 16,
+    "vocab_size": 64, "mm_embed_dim": 48, "mm_posemb_size": 16, "layer_types": None,
 }  # fmt: skip
 _MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
 
@@ -46,10 +46,16 @@ OF_TEXT: dict[str, dict[str, Any]] = {
     },
     "glm46v": {"rope_parameters": {**_MROPE, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 2]}},
     "glm4v": {"rope_parameters": {**_MROPE, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 2]}},
-    "lfm2_vl": {"layer_types": ["full_attention"] * 2},
+    "lfm2_vl": {"layer_types": ["conv", "full_attention"]},
+    "lfm3_vl": {"layer_types": ["conv", "sliding_attention"], "sliding_window": 8},
     "mistral3": {"sliding_window": 8},
     "qwen2_5_vl": {"rope_parameters": _MROPE},
     "qwen2_vl": {"rope_parameters": _MROPE, "use_sliding_window": True, "sliding_window": 8, "layer_types": _WINDOWS},
+    "qwen3_5": {
+        "rope_parameters": {**_MROPE, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+        "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 1, "linear_num_value_heads": 2,
+        "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    },
     "qwen3_vl": {"rope_parameters": {**_MROPE, "mrope_interleaved": True}},
 }  # fmt: skip
 """What their text models state beside sizes."""

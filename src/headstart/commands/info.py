@@ -138,7 +138,8 @@ def _format(each: Format, found: Info) -> str:
 
 def _memory(found: Info) -> str:
     slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
-    cache = f"{slots} x {_bytes(found.cache)} of cache for {found.context:,} tokens"
+    states = f", {_bytes(found.states)} of them states" if found.states else ""
+    cache = f"{slots} x {_bytes(found.cache)} of cache for {found.context:,} tokens{states}"
     fits = "fits in" if found.needed <= found.free else "does not fit in"
     return (
         f"{_bytes(found.formats[0].weights)} of weights + {cache} = {_bytes(found.needed)}, which {fits} the "

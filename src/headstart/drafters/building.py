@@ -47,7 +47,7 @@ CORE = {
     "ngram": "headstart.drafters.ngram",
     "suffix": "headstart.drafters.suffix",
     "eagle": "headstart.drafters.eagle",
-    "mtp": "headstart.drafters.mtp",
+    "mtp": "headstart.drafters.eagle.mtp",
     "dflash": "headstart.drafters.dflash",
     "draft": "headstart.drafters.draft_model",
 }

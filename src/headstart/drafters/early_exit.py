@@ -106,7 +106,7 @@ def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> in
 def _share(target: ModelRunner, layers: int) -> float:
     """Of a forward's weights, what so many layers and the head read (attention counted as four square matrices)."""
     recipe = recipe_of(target.config)  # decoders that can be left early have one
-    mlp = recipe.layers[0].mlp
+    mlp = next(layer.mlp for layer in recipe.layers if layer.feed_forward is not None)
     head = target.vocab_size / (4 * recipe.width + (3 if mlp.gated else 2) * mlp.width)
     return float((layers + head) / (target.layers + head))
 

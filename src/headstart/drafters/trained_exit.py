@@ -19,7 +19,7 @@ from headstart.drafters import BuildContext, Weights
 from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayersDrafter, check_exit, placed
 from headstart.drafters.growing.grow import Residual
 from headstart.model.cache import Slots
-from headstart.model.heads.borrowed import read_target
+from headstart.model.heads.borrowed import stored_output
 from headstart.model.heads.exit import Exit, read
 from headstart.model.heads.exit import is_exit as recognises
 from headstart.model.loading import fetch
@@ -87,7 +87,7 @@ class TrainedExitDrafter(FirstLayersDrafter):
         found = read(folder, layers=runner.layers, width=int(text.hidden_size), vocab_size=runner.vocab_size)
         matrix = getattr(runner.model.get_input_embeddings(), "weight", None) if text.tie_word_embeddings else None
         if matrix is None:
-            matrix = read_target(fetch(str(target_folder)), "lm_head.weight")
+            matrix = stored_output(fetch(str(target_folder)), runner.config)
         matrix = matrix.detach().to(runner.device, runner.dtype)
         return cls(found, matrix, name=name, budget=budget, quantize=quantize, tree=tree, residual=residual)
 

@@ -101,7 +101,7 @@ class TranslatedDraft(OwnCacheDrafter):
             self._memories[row.request] = _Memory(text, *self._seat(row, text.ids))
         memory: _Memory = self._memories[row.request]
         memory.follow(row.tokens)
-        self.cache.rewind(memory.slot, len(memory.cached))
+        memory.forget(self.cache.rewind(memory.slot, len(memory.cached)))
         return memory
 
     def _guess(self, row: Row, memory: _Memory) -> GrowingChain | _Written:
@@ -196,6 +196,12 @@ class _Memory(CachedText):
         del self.cached[same:]
         self.feed = ids[same:]
         self._same = same
+
+    def forget(self, length: int) -> None:
+        """The cache holds only so many of the tokens."""
+        del self.cached[length:]
+        self.feed = self.ids[length:]
+        self._same = min(self._same, length)
 
     def distribution(self, begin: Callable[[Sequence[int]], SamplingState]) -> SamplingState:
         """The processors at the end of the ids. begin: makes those at the end of a prompt.

@@ -55,8 +55,8 @@ class Scheduler:
             slot = self._cache.acquire(request.tokens if self._shares(request) else (), request.sampling.cache_salt)
             # A slot may hold a beginning of the text already; x0 is always fed, because its logits are needed
             held = self._cache.lengths[slot]
-            self._cache.rewind(slot, max(0, min(held - self._states_matter, len(request.tokens) - 1)))
-            request.admit(slot, self._cache.lengths[slot])
+            held = self._cache.rewind(slot, max(0, min(held - self._states_matter, len(request.tokens) - 1)))
+            request.admit(slot, held)
             self.running.append(request)
 
     def _shares(self, request: Request) -> bool:
@@ -100,7 +100,9 @@ class Scheduler:
         left = self.prefill_chunk
         for request in self.running:
             assert request.slot is not None, "a running request has a slot"
-            unread = tuple(request.tokens[self._cache.lengths[request.slot] :])
+            # a forward that failed may have lost a recurrent state: what the slot has no more is read again
+            held = self._cache.rewind(request.slot, self._cache.lengths[request.slot])
+            unread = tuple(request.tokens[held:])
             if len(unread) > 1:
                 if left == 0:
                     continue
@@ -123,7 +125,7 @@ class Scheduler:
             feed=feed,
             judged=judged,
             drafting=request.drafting,
-            room=request.room if judged else 0,
+            room=min(request.room, self._cache.most_drafted) if judged else 0,
         )
 
     def requests(self) -> Sequence[Request]:

@@ -106,8 +106,11 @@ class Checkpoint:
             weights = self._codes.packed_bytes(self.source, self.config, self.dtype)
         elif not self._runners:
             weights = self.weight_bytes
-        cache = loading.cache_bytes(self.config, self.dtype, slots=slots, length=self.length)
-        return MemoryNeed(self.label, weights, cache)
+        cache, states = (
+            sizes(self.config, self.dtype, slots=slots, length=self.length)
+            for sizes in (loading.cache_bytes, loading.state_bytes)
+        )
+        return MemoryNeed(self.label, weights, cache, states)
 
     def runner(self, quantize: str | None) -> ModelRunner:
         """The model, ready to run. Its weights are read once.

@@ -17,8 +17,10 @@ from headstart.loading.choice import SELF_INT4, choose, holds_mtp
 from headstart.loading.known_heads import head_for
 from headstart.loading.options import InfoOptions, TargetOptions
 from headstart.model import int4, loading, native
+from headstart.model.cache import text_bytes
 from headstart.model.coded import model_class, without_memory
-from headstart.model.decoders.fused import FusedDecoder
+from headstart.model.decoders import parts
+from headstart.model.decoders.fused import FusedDecoder, not_run
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.gguf.files import is_gguf, open_gguf
@@ -30,6 +32,7 @@ from headstart.model.quantised.settings import layout_of
 from headstart.model.reading import reading
 from headstart.model.recipes import Recipe, recipe_of
 from headstart.model.recipes.words import LayerKind, kinds_of, rest_of
+from headstart.model.states import states_bytes
 from headstart.model.stored import Held, check_amount, held_in
 from headstart.model.wrappers import names_of, wrapper_of
 
@@ -103,6 +106,8 @@ class Info:
     slots: int
     cache: int
     """Bytes of a slot's cache."""
+    states: int
+    """Of these, what the states of recurrent layers take, with their logs and checkpoints."""
     free: int
     """Bytes that are free on the device now."""
     drafters: tuple[Guesses, ...]
@@ -170,6 +175,7 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
         context=checkpoint.length,
         slots=asked.slots,
         cache=checkpoint.need(1, None).cache,
+        states=0 if recipe is None else _states(recipe, checkpoint),
         free=free_bytes(device),
         drafters=tuple(_drafters(source, found, layers=int(text.num_hidden_layers))),
         auto=tuple(each.name for each in choice.drafters),
@@ -182,6 +188,13 @@ def _recipe(config: Any) -> tuple[Recipe | None, str]:
         return recipe_of(config), ""
     except UnsupportedModel as error:
         return None, error.message
+
+
+def _states(recipe: Recipe, checkpoint: Checkpoint) -> int:
+    """Bytes of a slot's states."""
+    return states_bytes(
+        parts.states(recipe), saved=text_bytes(parts.shapes(recipe), checkpoint.length, checkpoint.dtype)
+    )
 
 
 def _architecture(config: Any) -> str:
@@ -271,6 +284,8 @@ class _Formats:
         """Why the row kernels do not run the model; empty where they do."""
         if self.recipe is None:
             return self.no_recipe
+        if unknown := not_run(self.recipe):
+            return f"the row kernels do not run {unknown}"
         why = why_not(self.checkpoint.dtype, self.device, self.recipe.widths)
         return f"the row kernels do not run it: {why}" if why else ""
 
@@ -301,6 +316,8 @@ class _Formats:
             check_quantize("quantize", kind, self.device)
         except InvalidOption as error:
             return Format(kind, kind, None, weights, error.message.partition(" needs ")[2] or error.message)
+        if self.recipe is not None and self.recipe.recurrent and self._kernels:
+            return Format(kind, kind, None, weights, self._kernels)
         if kind in int4.KINDS:
             slower = ModulesDecoder.name if self.recipe is not None else None
             return Format(kind, kind, slower if self._kernels else FusedDecoder.name, weights, self._kernels)

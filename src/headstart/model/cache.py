@@ -42,8 +42,13 @@ def cache_bytes(
     dtype: torch.dtype,
 ) -> int:
     """Bytes of a cache of so many slots, its checkpoints among them."""
-    text = sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize * capacity
+    text = text_bytes(layers, capacity, dtype)
     return slots * (text + states_bytes(states, saved=text))
+
+
+def text_bytes(layers: Mapping[int, LayerShape], capacity: int, dtype: torch.dtype) -> int:
+    """Bytes of the keys and values of so many tokens, which is what a slot's checkpoints may take as well."""
+    return sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize * capacity
 
 
 def states_of(
@@ -57,8 +62,7 @@ def states_of(
     """The states of a cache, whose checkpoints may take as much as the keys and values of a slot; None without any."""
     if not shapes:
         return None
-    per_token = sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize
-    return States(shapes, slots, device, saved=capacity * per_token)
+    return States(shapes, slots, device, saved=text_bytes(layers, capacity, dtype))
 
 
 class Slots(ABC):
@@ -131,8 +135,10 @@ class Slots(ABC):
     def release(self, slot: int, tokens: Sequence[int] = (), salt: Hashable = "") -> None:
         """Give a slot back. It keeps those of `tokens`, its text, that it holds; without them it is empty."""
         kept = tuple(tokens[: self.lengths[slot]])
-        self._texts[slot] = HeldText(kept, salt)
-        self.lengths[slot] = len(kept)
+        # whatever a failure has left of its states
+        length = len(kept) if self.states is None else self.states.cut(slot, len(kept))
+        self._texts[slot] = HeldText(kept[:length], salt)
+        self.lengths[slot] = length
         self._free.append(slot)
 
     def keep(self, slot: int, causal: int, path: Sequence[int] = ()) -> None:
@@ -158,14 +164,20 @@ class Slots(ABC):
     def rewind(self, slot: int, length: int) -> int:
         """Forget everything after the first `length` tokens; returns how many the slot holds then.
 
-        Those are fewer where the states of recurrent layers do not reach so far: the rest is to be read again.
+        Those are fewer where the states of recurrent layers do not reach so far: the rest is to be read again. Scratch
+        behind the text stays where it is, unless they are fewer.
         """
         if length > self.lengths[slot]:
             raise ValueError(f"slot {slot} holds {self.lengths[slot]} tokens, cannot rewind to {length}")
-        if self.states is not None and length < self.lengths[slot]:
-            length = self.states.cut(slot, length)
+        if self.states is not None:
+            length = self.states.cut(slot, length, taken_back=self.lengths[slot] - length)
         self.lengths[slot] = length
         return length
+
+    def scratch_room(self, slot: int) -> int:
+        """Rows that forwards of the first layers alone may add behind the text of a slot."""
+        room = self.capacity - self.lengths[slot]
+        return room if self.states is None else min(room, self.states.room(slot, self.lengths[slot]))
 
     def pretend(self, slot: int, length: int) -> None:
         """Let a slot count as holding so many tokens, whatever it holds; for timing."""
@@ -180,6 +192,8 @@ class Slots(ABC):
         for slot in free:
             text = self._texts[slot].tokens
             assert self.lengths[slot] == len(text), f"slot {slot} is free and holds more or less than it kept"
+            if self.states is not None:
+                self.states.check(slot, self.lengths[slot])
         assert all(0 <= length <= self.capacity for length in self.lengths), f"lengths out of range: {self.lengths}"
 
 

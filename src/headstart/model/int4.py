@@ -13,9 +13,8 @@ from transformers.pytorch_utils import Conv1D
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
-from headstart.model.decoders.parts import plain
+from headstart.model.decoders.parts import plain, recipe_for
 from headstart.model.grouped import GroupedWeights
-from headstart.model.recipes import recipe_of
 from headstart.model.threads import threads
 
 GROUP = 32
@@ -48,7 +47,7 @@ def round_matrices(model: Any, kind: str = "int4") -> None:
     """
     why = ""
     try:
-        recipe_of(model.config)
+        recipe_for(model)
     except UnsupportedModel as refused:
         why = f": {refused.message}"
     if why or not can_run(model.device):

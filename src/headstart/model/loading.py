@@ -29,6 +29,7 @@ from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
 from headstart.model.recipes import find_recipe
 from headstart.model.refusals import check_class, check_config, refuse_remote_code
+from headstart.model.states import StateShape
 from headstart.model.stored import check_amount, check_complete, check_counts, check_sizes, unreported
 from headstart.model.wrappers import RENAMED, is_wrapped, names_of, names_stated, text_of
 
@@ -226,13 +227,26 @@ def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
 
 def cache_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> int:
     """Bytes of a cache, from the config alone."""
+    shapes, states = _kept(config)
+    return cache.cache_bytes(shapes, states, slots=slots, capacity=length, dtype=dtype)
+
+
+def state_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> int:
+    """Of those, the bytes of recurrent states, which a shorter text does not make fewer."""
+    shapes, states = _kept(config)
+    both, text = (
+        cache.cache_bytes(shapes, kept, slots=slots, capacity=length, dtype=dtype) for kept in (states, cache.NO_STATES)
+    )
+    return both - text
+
+
+def _kept(config: Any) -> tuple[Mapping[int, LayerShape], Mapping[int, StateShape]]:
+    """What each layer keeps."""
     recipe = find_recipe(config)
     if recipe is not None:
-        shapes, states = parts.shapes(recipe), parts.states(recipe)
-    else:
-        sizes = enumerate(sizes_of(config.get_text_config()))
-        shapes, states = {i: LayerShape(heads, dim, dim) for i, (heads, dim) in sizes}, {}
-    return cache.cache_bytes(shapes, states, slots=slots, capacity=length, dtype=dtype)
+        return parts.shapes(recipe), parts.states(recipe)
+    sizes = enumerate(sizes_of(config.get_text_config()))
+    return {i: LayerShape(heads, dim, dim) for i, (heads, dim) in sizes}, cache.NO_STATES
 
 
 @contextmanager

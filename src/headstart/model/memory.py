@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from headstart.base.errors import NotEnoughMemory
 
 _GIB = 2**30
 
+_DONTNEED = 4
+"""MADV_DONTNEED of Linux."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
@@ -22,6 +26,8 @@ class MemoryNeed:
     name: str
     weights: int
     cache: int
+    states: int = 0
+    """Of the cache, the recurrent states, which take as much for a shorter context."""
 
     @property
     def total(self) -> int:
@@ -65,6 +71,29 @@ def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
         f"{total / _GIB:.2f} GiB are needed and {free / _GIB:.2f} GiB are free on {device} ({parts})",
         hint="lower max_length or max_batch_size (the KV cache grows with both), or load a smaller model",
     )
+
+
+def release_files() -> None:
+    """Give back the memory in which checkpoints are mapped, on Linux: what was copied from them is not read again, and
+    what is still looked up there, such as rows of an embedding, comes back page by page.
+
+    Mappings that hold numbers of their own, since somebody wrote to a weight in place, stay as they are. What the heap
+    holds free after loading goes back, too.
+    """
+    try:
+        lines = Path("/proc/self/smaps").read_text(errors="replace").splitlines()
+    except OSError:  # another system, which lets go of such pages when it needs them
+        return
+    library, held = ctypes.CDLL(None), None
+    for line in lines:
+        words = line.split(maxsplit=5)
+        if words[0] == "Anonymous:" and held is not None and words[1] == "0":
+            library.madvise(ctypes.c_void_p(held[0]), ctypes.c_size_t(held[1] - held[0]), _DONTNEED)
+        elif not words[0].endswith(":"):
+            begin, end = (int(number, 16) for number in words[0].split("-"))
+            held = (begin, end) if words[-1].endswith((".safetensors", ".gguf")) else None
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
 
 
 def _cgroup_allowance() -> int | None:

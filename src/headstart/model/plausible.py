@@ -24,7 +24,11 @@ _WIDTHS = {
     "num_attention_heads": 2**16, "n_head": 2**16, "num_key_value_heads": 2**16, "head_dim": 2**16,
     "vocab_size": 2**28, "q_lora_rank": 2**20, "kv_lora_rank": 2**20, "num_experts": 2**16,
     "num_local_experts": 2**16, "n_routed_experts": 2**16, "num_hidden_layers": math.inf, "n_layer": math.inf,
-    "num_layers": math.inf,
+    "num_layers": math.inf, "conv_L_cache": 2**10, "conv_kernel": 2**10, "linear_conv_kernel_dim": 2**10,
+    "linear_key_head_dim": 2**16, "linear_num_key_heads": 2**16, "linear_num_value_heads": 2**16,
+    "linear_value_head_dim": 2**16, "mamba_d_conv": 2**10, "mamba_d_state": 2**16, "mamba_head_dim": 2**16,
+    "mamba_n_groups": 2**16, "mamba_n_heads": 2**16, "mamba_num_heads": 2**16, "n_groups": 2**16,
+    "ssm_state_size": 2**16,
 }  # fmt: skip
 """Whole numbers, each with one that is far larger than any model's; how many layers there may be, `stored` asks the
 files."""

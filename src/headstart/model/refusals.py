@@ -9,7 +9,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.base.errors import RemoteCodeRequired, UnsupportedModel
-from headstart.model.recipes import recipe_of
+from headstart.model.recipes import BUILDERS, recipe_of
 
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 _OTHERS = "choose a model with softmax attention in every layer, or one that docs/supported-models.md lists"
@@ -49,6 +49,8 @@ def check_class(model_class: Any, config: Any) -> None:
             f"and {unknown}",
             hint=_OTHERS,
         )
+    if unknown and config.get_text_config().model_type in BUILDERS and model_class._can_set_attn_implementation():
+        return  # of a family that has a recipe, and its modules hand their attention over: the probe decides
     if unknown:
         raise UnsupportedModel(
             f"{name} computes attention in its own code: neither its mask nor its positions can be driven "

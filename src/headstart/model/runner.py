@@ -19,7 +19,7 @@ from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.loading import context_limit
 from headstart.model.longrope import fix_rotation
-from headstart.model.memory import bytes_of
+from headstart.model.memory import bytes_of, release_files
 from headstart.model.packed import Forward, Packed, Segment
 from headstart.model.probe import CAPACITY, Probe
 from headstart.model.wrappers import media_tokens
@@ -67,6 +67,7 @@ class ModelRunner:
         self._decoder = self._build(decoder, quantize, shapes)
         self.shapes = self._decoder.shapes
         probe.check(self._decoder)
+        release_files()
 
     def _build(self, wanted: str, quantize: str | None, shapes: Mapping[int, LayerShape]) -> Decoder:
         length = max(self.max_length, CAPACITY)
@@ -75,8 +76,13 @@ class ModelRunner:
                 decoder = kind.build(self.model, shapes, length=length, quantize=quantize)
                 if decoder is not None:
                     return decoder
+        if wanted != "auto":
+            raise UnsupportedModel(
+                f"the {wanted} decoder does not take this {self.config.model_type}", hint="leave the choice to 'auto'"
+            )
         raise UnsupportedModel(
-            f"the {wanted} decoder does not take this {self.config.model_type}", hint="leave the choice to 'auto'"
+            f"nothing here runs this {self.config.model_type} with weights in {quantize}",
+            hint="leave quantize out: it then runs in its own dtype",
         )
 
     @property

@@ -7,8 +7,12 @@ and then its own: one function, once for each token along its path, in the order
 same bits however a text was read. Rejecting a draft is forgetting rows; trees need no copies of states; a forward that
 is never kept destroys nothing.
 
-Replaying costs less than writing a state, so a new plane is written only when `FOLD` rows wait in the log, or when many
-tokens are read at once.
+Replaying costs less than writing a state, so a new plane is written only when `FOLD` rows wait in the log, or when
+several tokens are read at once. A prompt leaves a plane `LAST` tokens before its end, of which a checkpoint is made
+where texts are kept: the next prompt of a conversation often begins like this one but for its last few tokens.
+
+Forwards of the first layers alone write planes of those layers, which count only for forwards as deep. Where all
+layers run on the same text too, they write none: what they draft is taken back.
 
 Sources: replaying instead of copying, The Mamba in the Llama (arXiv:2408.15237); trees, STree (arXiv:2505.14969).
 """
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 LOG = 128
 """Rows of the log: those that wait to be replayed, the tokens of a short forward and its draft must fit."""
 FOLD = 8
-"""Rows that wait in the log before a plane is written."""
+"""Rows that wait in the log before a plane is written; and the fewest tokens of a prompt after which one is."""
 SHORT = 32
 """Tokens of the text that a forward logs one by one; of more, only the last ones are logged."""
 LAST = 16
@@ -127,7 +131,7 @@ class _Slot:
     logged_from: int = 0
     """The log holds every row of the text from this place on."""
     fresh: int | None = None
-    """The tag of a plane that is worth a checkpoint once its text is kept."""
+    """The tag of a plane that is worth a checkpoint once the text of the last forward is kept."""
     saved: dict[int, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
     """Checkpoints by their tags: of each shape, states and kept inputs."""
 
@@ -161,6 +165,10 @@ class States:
                 self.planes[layer], self.kept[layer], self.log[layer] = planes[number], kept[number], log[number]
         self._slots = [_Slot() for _ in range(slots)]
         self._layers = max(shapes) + 1
+        self._deepest = 0
+        """The most of these layers that a forward has run: what a whole state has."""
+        self._taken_back = 0
+        """The most tokens that a caller has kept and then taken back: planes lie so far apart that one is left."""
         self._most_saved = _most_saved(shapes, saved)
 
     def memory(self) -> int:
@@ -173,50 +181,78 @@ class States:
     def walks(self, packed: Packed, layers: int | None) -> list[Walk]:
         """How each segment of a forward passes. layers: those that run, if not all.
 
-        Planes that it writes count once `written` has been told so.
+        Planes that it writes count once `written` has been told so. A forward of some layers that raises here has
+        changed nothing.
 
         Raises:
             InvalidBatch: a draft is too large for the log, or a slot's text has no state.
         """
-        found: list[Walk] = []
-        try:
-            for segment, start, rows in zip(packed.segments, packed.starts, packed.bounds, strict=True):
-                found.append(self._walk(segment, start, rows, layers))
-        except InvalidBatch:
-            self.unwritten(found)
-            raise
-        return found
+        depth = self._depth(layers)
+        segments = list(zip(packed.segments, packed.starts, packed.bounds, strict=True))
+        for segment, start, _ in segments:
+            self._check(segment, start, depth)
+        if depth > self._deepest:
+            self._deepest = depth
+            for slot in self._slots:  # of fewer layers
+                slot.saved.clear()
+        return [self._walk(segment, start, rows, depth) for segment, start, rows in segments]
 
-    def _walk(self, segment: Segment, start: int, rows: tuple[int, int], layers: int | None) -> Walk:
-        slot, causal, draft, held = self._slots[segment.slot], len(segment.causal), segment.draft, segment.held
-        taps, end, long = self.taps - 1, start + causal, causal > SHORT
-        first = end - LAST if long else start  # the first place that is logged
-        if end + len(draft) - first > LOG:
+    def _depth(self, layers: int | None) -> int:
+        """Of the layers up to the last recurrent one, those that run."""
+        return self._layers if layers is None else min(layers, self._layers)
+
+    def _check(self, segment: Segment, start: int, depth: int) -> None:
+        causal, drafted = len(segment.causal), len(segment.draft)
+        _, tag = self._source(segment.slot, start, depth)
+        if depth < self._deepest and tag < start:  # it may not write the plane of the text, so the rows that wait stay
+            most = LOG - (start + causal - tag)
+        else:
+            most = LOG - (LAST if self._reads_long(causal, start + causal + drafted - tag, depth) else causal)
+        if drafted > most:
             raise InvalidBatch(
-                f"a draft of {len(draft)} tokens, and the log of recurrent states has {LOG} rows", hint=_HINT
+                f"{causal} tokens and a draft of {drafted} after {start}, and the log of recurrent states has {LOG} "
+                f"rows, of which {start - tag} are needed",
+                hint=_HINT,
             )
+
+    def _reads_long(self, causal: int, rows: int, depth: int) -> bool:
+        """Whether a forward logs the last of its tokens alone. rows: of the log, if it logged them all. What a forward
+        of some layers reads may be taken back, so it logs what it can."""
+        return causal > SHORT and (depth == self._deepest or rows > LOG)
+
+    def _walk(self, segment: Segment, start: int, rows: tuple[int, int], depth: int) -> Walk:
+        slot, causal, draft, held = self._slots[segment.slot], len(segment.causal), segment.draft, segment.held
+        taps, end = self.taps - 1, start + causal
         self._invalidate(slot, start)
-        source, tag = self._source(segment.slot, start, self._layers if layers is None else layers)
-        waiting = start - tag
-        # what a forward of some layers drafts on may be taken back: it writes a plane only where it must
-        folds = waiting and (long or end + len(draft) - tag > LOG or (layers is None and waiting >= FOLD))
-        fed, logged = len(segment), [place % LOG for place in (*range(tag, start), *range(end, end + held))]
+        source, tag = self._source(segment.slot, start, depth)
+        waiting, whole = start - tag, depth == self._deepest
+        crowded = end + len(draft) - tag > LOG  # rows that wait would be written over
+        long = self._reads_long(causal, end + len(draft) - tag, depth)
+        first = end - LAST if long else start  # the first place that is logged
+        reads = whole and causal >= FOLD
+        patient = max(FOLD, self._taken_back)
+        points = []  # the places where planes are written
+        if waiting and (long or crowded or (whole and not reads and waiting >= patient)):
+            points.append(start)
+        if long or (reads and end - LAST > (points or [tag])[0]):
+            points.append(end - LAST)
         # inputs by their numbers: rows, logged rows, those that the source keeps
+        fed, logged = len(segment), [place % LOG for place in (*range(tag, start), *range(end, end + held))]
         kept = range(fed + len(logged), fed + len(logged) + taps)
         text = [*kept, *range(fed, fed + waiting), *range(causal)]
         nodes = [*range(fed + waiting, fed + len(logged)), *range(causal, fed)]
+        planes = (0, 1) if source is None else (1 - source, source)
+        stores = [
+            Store(point - tag, plane, point, tuple(text[point - tag : point - tag + taps]))
+            for point, plane in zip(points, planes, strict=False)
+        ]
         before = slot.tags, slot.logged_from, slot.fresh
-        stores, free = [], 0 if source is None else 1 - source
-        if folds:
-            stores.append(Store(waiting, free, start, tuple(text[waiting : waiting + taps])))
-            free = 1 - free
-        if long:
-            seen = waiting + causal - LAST
-            stores.append(Store(seen, free, end - LAST, tuple(text[seen : seen + taps])))
         if stores:
             lost = {store.plane for store in stores}
             slot.tags = [None if plane in lost else tag for plane, tag in enumerate(slot.tags)]
-        slot.fresh = end - LAST if long and layers is None else None
+        slot.fresh = None
+        if reads:
+            slot.fresh = end - LAST if end - LAST in points else tag
         slot.logged_from = max(first if long or slot.logged_from > start else slot.logged_from, end + len(draft) - LOG)
         depths = [0] * (waiting + causal)
         if draft.is_chain:
@@ -250,12 +286,12 @@ class States:
             slot = self._slots[walk.slot]
             for store in walk.stores:
                 slot.tags[store.plane] = store.tag
-                slot.depths[store.plane] = self._layers if layers is None else layers
+                slot.depths[store.plane] = self._depth(layers)
 
-    def _source(self, number: int, start: int, layers: int) -> tuple[int | None, int]:
-        """The plane from which the state after `start` tokens is made, and its tag."""
+    def _source(self, number: int, start: int, depth: int) -> tuple[int | None, int]:
+        """The plane from which the state of so many layers after `start` tokens is made, and its tag."""
         slot = self._slots[number]
-        if ways := self._ways(slot, start, layers):
+        if ways := self._ways(slot, start, depth):
             tag, plane = max(ways)
             return plane, tag
         if start == 0 or slot.logged_from == 0:
@@ -263,13 +299,18 @@ class States:
         raise InvalidBatch(f"the recurrent states of slot {number} are lost after a failure", hint=_HINT)
 
     @staticmethod
-    def _ways(slot: _Slot, length: int, layers: int) -> list[tuple[int, int]]:
+    def _ways(slot: _Slot, length: int, depth: int) -> list[tuple[int, int]]:
         """The tags and planes from which the state of so many layers after `length` tokens can be made."""
         return [
             (tag, plane)
-            for plane, (tag, depth) in enumerate(zip(slot.tags, slot.depths, strict=True))
-            if tag is not None and depth >= layers and tag <= length and (tag == length or slot.logged_from <= tag)
+            for plane, (tag, layers) in enumerate(zip(slot.tags, slot.depths, strict=True))
+            if tag is not None and layers >= depth and tag <= length and (tag == length or slot.logged_from <= tag)
         ]
+
+    def room(self, number: int, length: int) -> int:
+        """Rows that forwards of some layers may add after the first `length` tokens of a slot: they write no plane, so
+        all that has waited since the last one must stay in the log."""
+        return LOG - (length - self._source(number, length, self._deepest)[1])
 
     # -- what a slot holds --------------------------------------------------------------------------------------------
 
@@ -284,7 +325,7 @@ class States:
             for _, _, log in self._groups:
                 log[:, number, to] = log[:, number, of]  # the index makes a copy first
         slot = self._slots[number]
-        if saves and slot.fresh is not None and slot.fresh in slot.tags:
+        if saves and slot.fresh is not None and slot.fresh in slot.tags and slot.fresh not in slot.saved:
             self._save(slot, slot.fresh, number)
         slot.fresh = None
 
@@ -301,26 +342,30 @@ class States:
 
     def reach(self, number: int, length: int) -> int:
         """The most of the first `length` tokens of a slot whose state there is."""
-        slot, found = self._slots[number], [0]
+        slot = self._slots[number]
         if slot.logged_from == 0:
             return length
-        for tag, depth in zip(slot.tags, slot.depths, strict=True):
-            if tag is not None and tag <= length and depth == self._layers:
-                found.append(length if slot.logged_from <= tag else tag)
-        return max(*found, *(tag for tag in slot.saved if tag <= length), 0)
+        planes = (
+            length if slot.logged_from <= tag else tag
+            for tag, depth in zip(slot.tags, slot.depths, strict=True)
+            if tag is not None and tag <= length and depth >= self._deepest
+        )
+        return max((0, *planes, *(tag for tag in slot.saved if tag <= length)))
 
-    def cut(self, number: int, length: int) -> int:
-        """Forget everything after the first `length` tokens, or after as many of them as there is a state of."""
+    def cut(self, number: int, length: int, *, taken_back: int = 0) -> int:
+        """Forget everything after the first `length` tokens, or after as many of them as there is a state of.
+
+        taken_back: so many tokens that were kept belong to the text no more.
+        """
+        if taken_back <= MOST_DRAFTED:
+            self._taken_back = max(self._taken_back, taken_back)
         slot, reached = self._slots[number], self.reach(number, length)
         self._invalidate(slot, reached)
         slot.fresh = None
-        made = [tag == reached or (tag is not None and slot.logged_from <= tag) for tag in slot.tags]
         if reached == 0:
             slot.logged_from = 0
-        elif not any(made) and slot.logged_from > 0:
-            for (planes, kept, _), (state, inputs) in zip(self._groups, slot.saved[reached], strict=True):
-                planes[:, 0, number], kept[:, 0, number] = state, inputs
-            self._begin(slot, reached)
+        elif slot.logged_from > 0 and not self._ways(slot, reached, self._deepest):
+            self._restore(slot.saved[reached], number, reached)
         return reached
 
     def copy(self, source: int, number: int, length: int) -> None:
@@ -328,11 +373,9 @@ class States:
         theirs, slot = self._slots[source], self._slots[number]
         slot.saved = {tag: saved for tag, saved in theirs.saved.items() if tag <= length}
         slot.fresh = None
-        begin, plane = max(self._ways(theirs, length, self._layers), default=(0, None))
+        begin, plane = max(self._ways(theirs, length, self._deepest), default=(0, None))
         if plane is None and theirs.logged_from > 0 and length > 0:
-            for (planes, kept, _), (state, inputs) in zip(self._groups, slot.saved[length], strict=True):
-                planes[:, 0, number], kept[:, 0, number] = state, inputs
-            self._begin(slot, length)
+            self._restore(slot.saved[length], number, length)
             return
         places = [place % LOG for place in range(begin, length)]
         for planes, kept, log in self._groups:
@@ -348,9 +391,24 @@ class States:
         self._slots[number] = _Slot()
         self._begin(self._slots[number], length)
 
+    def check(self, number: int, length: int) -> None:
+        """Audit what is known of a slot that holds so many tokens, and whose last forward has been kept or forgotten:
+        there is a state of all of them, and none of more."""
+        slot = self._slots[number]
+        tags = [*(tag for tag in slot.tags if tag is not None), *slot.saved]
+        assert all(0 < tag <= length for tag in tags), f"slot {number} holds {length} tokens, and states of {tags}"
+        assert self.reach(number, length) == length, f"slot {number} holds {length} tokens, and no state of them"
+        assert len(slot.saved) <= self._most_saved, f"slot {number} has {len(slot.saved)} checkpoints"
+
+    def _restore(self, saved: Sequence[tuple[Tensor, Tensor]], number: int, tag: int) -> None:
+        """Begin a slot with a checkpoint."""
+        for (planes, kept, _), (state, inputs) in zip(self._groups, saved, strict=True):
+            planes[:, 0, number], kept[:, 0, number] = state, inputs
+        self._begin(self._slots[number], tag)
+
     def _begin(self, slot: _Slot, tag: int) -> None:
         """Plane 0 alone is of use, and the log from its tag on."""
-        slot.tags, slot.depths, slot.logged_from = [tag or None, None], [self._layers, 0], tag
+        slot.tags, slot.depths, slot.logged_from = [tag or None, None], [self._deepest or self._layers, 0], tag
 
     @staticmethod
     def _invalidate(slot: _Slot, length: int) -> None:

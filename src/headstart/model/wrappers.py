@@ -18,9 +18,9 @@ from headstart.base.errors import UnsupportedModel
 WRAPPERS = frozenset({
     "aria", "aya_vision", "cohere2_vision", "deepseek_vl", "deepseek_vl_hybrid", "exaone4_5", "gemma3", "gemma4",
     "gemma4_unified", "glm46v", "glm4v", "got_ocr2", "hyperclovax_vision_v2", "idefics2", "idefics3", "internvl",
-    "lfm2_vl", "lighton_ocr", "llava", "llava_next", "llava_next_video", "llava_onevision", "mistral3", "ovis2",
-    "qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_vl", "smolvlm", "video_llama_3", "video_llava", "vipllava",
-    "voxtral",
+    "lfm2_vl", "lfm3_vl", "lighton_ocr", "llava", "llava_next", "llava_next_video", "llava_onevision", "mistral3",
+    "ovis2", "qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_5", "qwen3_vl", "smolvlm", "video_llama_3", "video_llava",
+    "vipllava", "voxtral",
 })  # fmt: skip
 """By the `model_type` of a config of transformers."""
 
@@ -36,12 +36,16 @@ RENAMED = {
 }
 """What names of the text model's weights begin with, and what its own class calls that: transformers' `key_mapping`."""
 
+_STORED_AS = {"gpt_neox": ("embed_out.", "lm_head.")}
+"""What names of a part begin with in checkpoints, and what its class calls it, by `model_type`: transformers renames it
+itself where it reads and writes a whole model."""
+
 _BESIDE = re.compile(
     r"(?:model\.)?(?:visual|visual_embeddings_table|vision_tower|vision_model|vision_encoder|vision_embedder"
     r"|vision_projection|vision_projector|high_res_vision_(?:alpha|model|neck|proj)|embed_vision|image_tower"
-    r"|image_newline|video_tower|audio_tower|embed_audio|multi_modal_projector|projector|connector|aligner)\b"
+    r"|image_newline|video_tower|audio_tower|embed_audio|multi_modal_projector|projector|connector|aligner|mtp)\b"
 )
-"""What names of all other weights begin with."""
+"""What names of all other weights begin with: of towers, and of heads that guess further tokens (Qwen3.5)."""
 
 _MEDIA = ("image", "video", "audio")
 _ONLY_POSITIONS = ("mrope_section", "mrope_interleaved")
@@ -94,7 +98,10 @@ def media_tokens(config: Any) -> dict[int, str]:
 
 def names_of(config: Any) -> Callable[[str], str | None]:
     """What the class of a model calls a stored tensor; None for one that is no part of the text model."""
-    return _text_name if is_wrapped(config) else lambda name: name
+    if is_wrapped(config):
+        return _text_name
+    stored, own = _STORED_AS.get(config.model_type, ("", ""))
+    return lambda name: own + name.removeprefix(stored) if name.startswith(stored) else name
 
 
 def names_stated(stated: Mapping[str, Any]) -> Callable[[str], str | None]:

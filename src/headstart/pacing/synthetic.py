@@ -33,7 +33,7 @@ class SyntheticForwards:
             cache.keep(slot, self._prefix)
 
     def run(self, requests: int, rows: int) -> None:
-        room = self._target.max_length - self._prefix
+        room = min(self._target.max_length - self._prefix, self._cache.most_drafted + 1)
         draft = Draft.chain(synthetic_text(min(rows, room) - 1, self._target.vocab_size))
         segments = [Segment(slot, (1,), draft, judged=len(draft) + 1) for slot in self.slots[:requests]]
         logits = self._target.forward(segments, self._cache).logits

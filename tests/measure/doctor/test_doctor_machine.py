@@ -36,6 +36,16 @@ def test_what_would_fit_instead() -> None:
     assert "--max-length 1365 or --max-batch-size 2 would fit" in caught.value.hint
 
 
+def test_recurrent_states_take_as_much_for_a_shorter_context() -> None:
+    hybrid = MemoryNeed("hybrid", 4 * GIB, 8 * GIB, states=4 * GIB)
+    memory = Memory(10 * GIB, (hybrid,), slots=8, length=4096)
+    # beside weights and states 2 GiB are left for keys and values that want 4; for all of a slot's, 6 of 8
+    assert (memory.most_length, memory.most_slots) == (2048, 6)
+    crowded = Memory(7 * GIB, (hybrid,), slots=8, length=4096)
+    assert (crowded.most_length, crowded.most_slots) == (0, 3)
+    assert crowded.remedy == "--max-batch-size 3 would fit"
+
+
 def test_weights_alone_are_too_much() -> None:
     memory = Memory(2 * GIB, (TARGET,), slots=8, length=4096)
     assert (memory.most_length, memory.most_slots) == (0, 0)

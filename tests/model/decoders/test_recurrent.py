@@ -212,9 +212,9 @@ class Life:
         self.seen = set[str]()
 
     def step(self) -> None:
-        if self.cache.free_slots and self.random.random() < 0.2:
+        if self.cache.free_slots and self.random.random() < 0.4:
             self._begin()
-        if self.texts and self.random.random() < 0.1:
+        if self.texts and self.random.random() < 0.2:
             slot = self.random.choice(list(self.texts))
             self.ended.append(self.texts.pop(slot))
             self.cache.release(slot, self.ended[-1])
@@ -271,7 +271,7 @@ class Life:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_text_has_the_same_bits_after_any_rollback(name: str, seed: int) -> None:
     life = Life(runner_of(name), seed)
-    for _ in range(60):
+    for _ in range(80):
         life.step()
     assert {"rewound", "reused", "began anew"} <= life.seen
     for slot, text in life.texts.items():

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from support.families import TOKENS, VOCAB, config_of, random_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.model import int4, native
+from headstart.model import int4, native, probe
 from headstart.model.cache import LayerShape
+from headstart.model.decoders import parts
 from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.int4 import eight_bits
 from headstart.model.loading import adopt, cache_bytes
 from headstart.model.packed import Segment
 from headstart.model.recipes import find_recipe, recipe_of
+from headstart.model.recipes.recipe import Attention
 from headstart.model.runner import ModelRunner
 from headstart.train.eagle_head import HeadShape
 
@@ -139,3 +146,54 @@ def test_a_forward_that_ends_early_takes_the_inputs_of_its_layers(decoder: Any) 
     tapped = runner.new_cache(1)
     out = runner.forward([Segment(tapped.acquire(), TEXT)], tapped, taps=(6,))
     torch.testing.assert_close(out.hidden[6], states, atol=2e-4, rtol=1e-4)
+
+
+# -- rounding at load -------------------------------------------------------------------------------------------------
+
+
+@cache
+def _magnifying() -> Any:
+    """A random model in bfloat16 whose scores are far apart, since nothing scales them: each layer magnifies what the
+    one before it rounded."""
+    made = transformers.Gemma4TextConfig(
+        vocab_size=1000, vocab_size_per_layer_input=1000, hidden_size=256, intermediate_size=512, head_dim=256,
+        global_head_dim=512, num_attention_heads=4, num_key_value_heads=2, hidden_size_per_layer_input=32,
+        num_hidden_layers=15, layer_types=(["sliding_attention"] * 4 + ["full_attention"]) * 3, num_kv_shared_layers=7,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    return AutoModelForCausalLM.from_config(made, attn_implementation="eager", dtype=torch.bfloat16).eval()
+
+
+def magnifying() -> Any:
+    """One's own."""
+    return copy.deepcopy(_magnifying())
+
+
+def test_what_a_model_makes_of_rounding_is_measured() -> None:
+    """More than the usual tolerance of the probe, of this one alone."""
+    assert probe.Probe(adopt(magnifying()))._rounding() > 0.1
+    assert probe.Probe(adopt(random_model(config_of(E2B), torch.bfloat16)))._rounding() < 0.05
+
+
+@decoders
+def test_a_model_that_magnifies_rounding_is_judged_by_what_it_makes_of_it(decoder: Any) -> None:
+    assert ModelRunner(adopt(magnifying()), max_length=64, decoder=decoder).decoder == decoder
+
+
+WRONG: dict[str, Callable[[Attention], Attention]] = {
+    "scores are scaled": lambda found: replace(found, scaling=found.dim**-0.5),
+    "nothing turns": lambda found: replace(found, rope=None),
+    "a window of 2": lambda found: replace(found, window=2),
+}
+
+
+@decoders
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_such_a_model_gives_by_a_wrong_recipe_is_refused(
+    wrong: str, decoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = recipe_of(_magnifying().config)
+    layers = tuple(replace(layer, mixer=WRONG[wrong](layer.attention)) for layer in right.layers)
+    monkeypatch.setattr(parts, "recipe_of", lambda _: replace(right, layers=layers))
+    with pytest.raises(UnsupportedModel, match="magnifies what bfloat16 rounds"):
+        ModelRunner(adopt(magnifying()), max_length=64, decoder=decoder)

@@ -53,7 +53,7 @@ class _Branch:
 class _Request:
     """One request in a round: what lies behind its text in the drafter's cache."""
 
-    def __init__(self, row: Row, draft: Draft, memory: DraftedText, capacity: int) -> None:
+    def __init__(self, row: Row, draft: Draft, memory: DraftedText, room: int) -> None:
         self.row, self.draft, self.memory = row, draft, memory
         self.tokens = list(memory.tree.tokens)
         self.parents = list(memory.tree.parents)
@@ -63,7 +63,7 @@ class _Request:
         """How many outcomes have a branch."""
         self.ranked: dict[int, list[int]] = {}
         """By node of the draft, the likeliest bonus tokens after it."""
-        self._room = capacity - len(row.tokens)
+        self._room = room
         fed = memory.grown.fed()
         self.scratch = {-1: -1, **{node: at for node, at in enumerate(fed) if 0 <= at < self.held}}
         """The scratch node of each node of the draft that has been read, or is about to be."""
@@ -121,7 +121,9 @@ class GrowingForesight:
             if same and memory is not None and memory.grown is not None and len(draft):
                 memory.uncover(len(row.tokens), drafter.cache)
                 if len(memory.cached) == len(row.tokens):
-                    self._requests[row.request] = _Request(row, draft, memory, drafter.runner.max_length)
+                    self._requests[row.request] = _Request(
+                        row, draft, memory, min(drafter.runner.max_length - len(row.tokens), drafter.cache.most_drafted)
+                    )
 
     # -- while the target judges --------------------------------------------------------------------------------------
 

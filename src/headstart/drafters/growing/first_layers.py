@@ -87,7 +87,8 @@ class FirstLayersDrafter(GrowingDrafter):
 
     def _room(self, row: Row, begin: int) -> int:
         """Places of the slot beyond the text; none while a prompt is still unread, because a draft needs its keys."""
-        return self._attached.capacity - len(row.tokens) if begin == len(row.tokens) - 1 else 0
+        room = min(self._attached.scratch_room(row.slot) - 1, self._attached.most_drafted)
+        return room if begin == len(row.tokens) - 1 else 0
 
     def _next(self, live: Sequence[GrowingChain]) -> Tensor:
         return self._read([(guess.row, (guess.tokens or guess.row.tokens)[-1]) for guess in live])

@@ -91,6 +91,7 @@ class OwnCacheDrafter(Drafter):
         """A slot for a request whose text is this one in the drafter's tokens, what the slot holds of it, and the
         request's salt. A reproducible request begins with nothing: rounding may depend on how a text was read."""
         salt = row.sampling.cache_salt
+        self.cache.keeps_texts = self._keeps_texts
         slot = self.cache.acquire(text if self._keeps_texts and not row.reproducible else (), salt)
         return slot, text[: self.cache.lengths[slot]], salt
 
@@ -164,7 +165,10 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         for which the draft has no embedding."""
         if any(token >= self.runner.vocab_size for token in memory.feed):
             return 0
-        return self.runner.max_length - len(row.tokens)
+        return self._room_after(len(row.tokens))
+
+    def _room_after(self, tokens: int) -> int:
+        return min(self.runner.max_length - tokens, self.cache.most_drafted)
 
     def _memory(self, row: Row) -> DraftedText:
         if row.request not in self._memories:
@@ -187,7 +191,7 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
 
     def begun(self, row: Row) -> GrowingChain | GrowingTree:
         """A draft for a row whose text has been read, x0 included, that is still to grow."""
-        found: GrowingChain | GrowingTree = self._begun(row, self.runner.max_length - len(row.tokens))
+        found: GrowingChain | GrowingTree = self._begun(row, self._room_after(len(row.tokens)))
         return found
 
     def memory_of(self, request: int) -> DraftedText | None:
@@ -228,9 +232,7 @@ class DraftedText(CachedText):
         while same < end and self.cached[same] == tokens[same]:
             same += 1
         path = self._path(tokens[same:last]) if same == len(self.cached) else ()
-        del self.cached[same:]
-        cache.rewind(self.slot, same)
-        if path:
+        if self._rewind(same, cache) and path:
             cache.keep(self.slot, 0, path)
             self.cached += tokens[same : same + len(path)]
         self.tree = Draft()
@@ -240,18 +242,24 @@ class DraftedText(CachedText):
     def uncover(self, length: int, cache: Slots) -> None:
         """Keep the first `length` tokens as text; what was read behind them becomes the tree, a chain."""
         if len(self.cached) > length:
-            self.tree = Draft.chain(self.cached[length:])
-            del self.cached[length:]
-            cache.rewind(self.slot, length)
+            tree = Draft.chain(self.cached[length:])
+            self.tree = tree if self._rewind(length, cache) else Draft()
 
     def adopt(self, tokens: Sequence[int], nodes: Sequence[int], tree: Draft, cache: Slots) -> None:
         """The committed text is `tokens` now, all of it read. `nodes` are those of the last tree that bear what is new
         of it and then what was drafted after it, which is the new tree."""
         cache.keep(self.slot, 0, nodes)
-        cache.rewind(self.slot, len(tokens))
         self.cached = list(tokens)
-        self.feed, self.tree = [], tree
+        self.tree = tree if self._rewind(len(tokens), cache) else Draft()
+        self.feed = list(tokens[len(self.cached) :])
         self._committed = len(tokens)
+
+    def _rewind(self, length: int, cache: Slots) -> bool:
+        """Forget what comes after the first `length` tokens. False where a recurrent state made it forget more of them;
+        then there is no scratch behind the text."""
+        reached = cache.rewind(self.slot, length)
+        del self.cached[reached:]
+        return reached == length
 
     def _path(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """The nodes of the last tree that bear the first of these tokens, as far as there are some."""

@@ -91,6 +91,7 @@ class EngineReference:
         self._name = name
         self._vocab_size = vocab_size or runner.vocab_size
         self._cache = runner.new_cache(1)
+        self._cache.keeps_texts = True  # a recurrent state is kept near the end of the prompt, which is gone back to
         self._slot = self._cache.acquire()
         self._read: tuple[int, ...] = ()
 
@@ -161,14 +162,13 @@ class EngineReference:
 
     def _read_prompt(self, prompt: tuple[int, ...]) -> None:
         """Have the slot hold exactly these tokens."""
-        if prompt == self._read:
-            return
-        self._cache.rewind(self._slot, 0)
-        for begin in range(0, len(prompt), CHUNK):
+        held = min(self._cache.lengths[self._slot], len(prompt)) if prompt == self._read else 0
+        held = self._cache.rewind(self._slot, held)
+        self._read = prompt
+        for begin in range(held, len(prompt), CHUNK):
             chunk = prompt[begin : begin + CHUNK]
             self._runner.forward([Segment(self._slot, chunk)], self._cache)
             self._cache.keep(self._slot, len(chunk))
-        self._read = prompt
 
 
 WIDTHS = (1, 2, 5, 9)

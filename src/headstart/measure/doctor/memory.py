@@ -54,16 +54,17 @@ class Memory:
 
     @property
     def most_length(self) -> int:
-        """Tokens of context that would fit with so many requests at once; 0 if the weights alone do not."""
-        return self._most(self.length)
+        """Tokens of context that would fit with so many requests at once; 0 if the weights alone do not, or with the
+        recurrent states."""
+        return self._most(self.length, sum(need.states for need in self.needs))
 
     @property
     def most_slots(self) -> int:
         """Requests at once that would fit with so long a context."""
         return self._most(self.slots)
 
-    def _most(self, asked: int) -> int:
-        left, each = self.free - self.weights, sum(need.cache for need in self.needs) / asked
+    def _most(self, asked: int, fixed: int = 0) -> int:
+        left, each = self.free - self.weights - fixed, (sum(need.cache for need in self.needs) - fixed) / asked
         if left < 0:
             return 0
         return asked if left >= asked * each else int(left / each)
@@ -82,9 +83,9 @@ class Memory:
     @property
     def remedy(self) -> str:
         """What would fit instead."""
-        if self.most_length < LEAST:
+        if max(self.most_length, self.most_slots * self.length) < LEAST:
             return "the weights leave no room for a cache"
-        options = [f"--max-length {self.most_length}"]
+        options = [f"--max-length {self.most_length}"] if self.most_length >= LEAST else []
         if self.most_slots >= 1:
             options.append(f"--max-batch-size {self.most_slots}")
         return f"{' or '.join(options)} would fit"

@@ -1,12 +1,15 @@
 """Attention of a packed ragged batch, registered with transformers so that its modules run unmodified.
 
 Transformers hands every attention layer's queries, keys and values (positions already applied) to the function
-named in the config, with the keyword arguments given to the model's forward. Ours receives the `Packed` batch that
-way, stores keys and values in the slots, and attends each segment to its own slot.
+named in the config. Ours stores keys and values in the slots, and attends each segment of the batch to its own slot.
+The batch is the one that the forward was begun with (`attending`): some layers pass no keyword arguments on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +23,18 @@ from headstart.model.packed import Packed
 
 IMPLEMENTATION = "headstart"
 
+_BATCH: ContextVar[Packed] = ContextVar("batch")
+
+
+@contextmanager
+def attending(packed: Packed) -> Iterator[None]:
+    """Within, this thread's forwards of transformers' modules attend to this batch."""
+    token = _BATCH.set(packed)
+    try:
+        yield
+    finally:
+        _BATCH.reset(token)
+
 
 def attend(
     module: nn.Module,
@@ -28,14 +43,13 @@ def attend(
     value: Tensor,
     attention_mask: Tensor | None,  # noqa: ARG001
     *,
-    packed: Packed,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend a packed batch.
+    """Attend a packed batch, that of `attending`.
 
     Args:
         query: [1, heads, M, dim]; key, value: [1, kv_heads, M, dim] of the new tokens.
@@ -47,7 +61,8 @@ def attend(
     """
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     scores = Scores(scaling, sliding_window, softcap, s_aux)
-    return attend_packed(packed, layer, query, (key, value), scores), None
+    # contiguous, as transformers' own functions return it: some modules view it in another shape
+    return attend_packed(_BATCH.get(), layer, query, (key, value), scores).contiguous(), None
 
 
 @dataclass(frozen=True, slots=True)

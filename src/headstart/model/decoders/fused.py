@@ -28,7 +28,6 @@ from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
-from headstart.model.recipes import find_recipe
 from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, windows_of
 from headstart.model.states import StateShape
@@ -80,8 +79,8 @@ class FusedDecoder:
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
-        recipe = find_recipe(model.config)
-        if recipe is None or any(mixer.taps > structs.MOST_TAPS for mixer in recipe.recurrent.values()):
+        recipe = parts.find_recipe_for(model)
+        if recipe is None or not_run(recipe):
             return None
         coded = fewest_bits(model) is not None  # its matrices are rounded already
         kind = kind_of(model.dtype, model.device, recipe.widths, None if coded else quantize)
@@ -112,7 +111,7 @@ class FusedDecoder:
             positions=self._length,
             outputs=model.head.outputs,
             states=self.states,
-            layers=layers,
+            layers=int(model.layer_count),
         )
         if not taps:
             batch.run(model)
@@ -138,6 +137,15 @@ class FusedDecoder:
 
     def weights(self) -> Iterable[Tensor]:
         return self._weights.tensors
+
+
+def not_run(recipe: Recipe) -> str:
+    """What of a recipe the row kernels do not run, whatever its widths are; empty for nothing."""
+    if any(mixer.taps > structs.MOST_TAPS for mixer in recipe.recurrent.values()):
+        return f"convolutions of more than {structs.MOST_TAPS} inputs"
+    if any(layer.mixer is None or layer.feed_forward is None for layer in recipe.layers):
+        return "layers of a mixer or an MLP alone"
+    return ""
 
 
 def norm_struct(owner: Any, norm: Norm | None, weights: NativeWeights, gain: Tensor | None = None) -> structs.Norm:
@@ -206,7 +214,8 @@ class FusedLayers:
         return self._angles[rope]
 
     def _layer(self, owner: Any, layer: Layer, index: int) -> structs.Layer:
-        weights, mlp = self._weights, layer.mlp
+        weights, mlp, mixer = self._weights, layer.mlp, layer.mixer
+        assert mixer is not None, "see `not_run`"
 
         def norm(of: Norm | None) -> structs.Norm:
             return norm_struct(owner, of, weights)
@@ -216,7 +225,7 @@ class FusedLayers:
             attention_out=norm(layer.attention_out),
             mlp_in=norm(layer.mlp_in),
             mlp_out=norm(layer.mlp_out),
-            out=weights.product(parts.plain(part(owner, layer.mixer.out))),
+            out=weights.product(parts.plain(part(owner, mixer.out))),
             gate_up=weights.product(parts.gate_up(owner, mlp)),
             down=weights.product(parts.plain(part(owner, mlp.down))),
             residual_factor=layer.residual_factor,
@@ -225,11 +234,11 @@ class FusedLayers:
             gated=mlp.gated,
             parallel=layer.parallel,
         )
-        if isinstance(layer.mixer, Attention):
-            self._attend(made, owner, layer.mixer, index)
+        if isinstance(mixer, Attention):
+            self._attend(made, owner, mixer, index)
         else:
-            made.mixer = mixer_struct(owner, layer.mixer, weights)
-            made.qkv = weights.product(parts.mixer_inputs(owner, layer.mixer))
+            made.mixer = mixer_struct(owner, mixer, weights)
+            made.qkv = weights.product(parts.mixer_inputs(owner, mixer))
         if mlp.numbers is not None:
             made.activation_numbers = weights.pointer(parts.xielu_numbers(part(owner, mlp.numbers)))
         if layer.input is not None:
@@ -282,7 +291,7 @@ def mixer_struct(owner: Any, mixer: Recurrent, weights: NativeWeights) -> struct
         return made
     if isinstance(mixer, DeltaRule):
         made.kind, made.groups = structs.DELTA_RULE, mixer.key_heads
-        made.key_dim, made.value_dim = mixer.key_dim, mixer.value_dim
+        made.key_dim, made.value_dim, made.written = mixer.key_dim, mixer.value_dim, mixer.beta_factor
     else:
         made.kind, made.groups = structs.MAMBA2, mixer.groups
         made.key_dim, made.value_dim = mixer.state, mixer.dim

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headstart.model.decoders.linears import joined_bias
 from headstart.model.grouped import ChannelWeights, GroupedWeights, JoinedWeights, StoredWeights, side_by_side
 
 Weights = GroupedWeights | ChannelWeights | JoinedWeights | StoredWeights
@@ -71,9 +72,7 @@ class GroupedEmbedding(nn.Module):
 
 def joined_grouped(linears: Sequence[GroupedLinear]) -> GroupedLinear:
     """One layer that computes several of the same input, their outputs side by side."""
-    biases = [linear.bias for linear in linears if linear.bias is not None]
-    bias = torch.cat(biases) if len(biases) == len(linears) else None
-    return GroupedLinear(side_by_side([linear.weights for linear in linears]), bias)
+    return GroupedLinear(side_by_side([linear.weights for linear in linears]), joined_bias(linears))
 
 
 def fewest_bits(model: nn.Module) -> int | None:

@@ -26,7 +26,6 @@ from headstart.model.decoders.mixers import IndexedWalk, TensorMixer, tensor_mix
 from headstart.model.decoders.operations import activated, normed, rotate, signed
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
-from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, TokenInputs
 from headstart.model.states import StateShape
 
@@ -39,10 +38,10 @@ class LeanDecoder:
     width_invariant = False
     can_exit = True
 
-    def __init__(self, model: Any, recipe: Recipe, shapes: Mapping[int, LayerShape], length: int) -> None:
+    def __init__(self, model: Any, recipe: Recipe, length: int) -> None:
         linear = float_layer(model.dtype, model.device)
         self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
-        self.shapes = shapes
+        self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
         self.states: Mapping[int, StateShape] = parts.states(recipe)
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
@@ -61,10 +60,10 @@ class LeanDecoder:
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
-        recipe = find_recipe(model.config)
+        recipe = parts.find_recipe_for(model)
         if recipe is None or quantize == "int8" or fewest_bits(model) is not None:
             return None
-        return cls(model, recipe, parts.shapes(recipe), length)
+        return cls(model, recipe, length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         sizes = {"slots": slots, "capacity": capacity}
@@ -81,6 +80,7 @@ class LeanDecoder:
         turns = {rope: (cos[positions], sin[positions]) for rope, (cos, sin) in self._turns.items()}
         inputs = None if self._inputs is None else self._inputs(packed.ids[0], x)
         states = packed.cache.states
+        layers = len(self._layers[:layers])
         walks = [] if states is None else states.walks(packed, layers)
         indexed = [IndexedWalk(walk, self._device) for walk in walks]
         hidden: dict[int, Tensor] = {}
@@ -90,9 +90,8 @@ class LeanDecoder:
             x = layer.run(x, turns, packed, own=None if inputs is None else inputs[:, index], walks=indexed)
         if states is not None:
             states.written(walks, layers)
-        last = len(self._layers) if layers is None else layers
-        if last in taps:
-            hidden[last] = self._norm(x)
+        if layers in taps:
+            hidden[layers] = self._norm(x)
         logits = self._head(self._norm(x[packed.judged]))
         if self._logit_factor != 1.0:
             logits = logits * self._logit_factor
@@ -187,23 +186,28 @@ class TensorLayer:
     def __init__(
         self, owner: Any, layer: Layer, index: int, linear: type[PackedLinear] | type[PlainLinear], dtype: torch.dtype
     ) -> None:
-        mixer, mlp = layer.mixer, layer.mlp
+        mixer, mlp = layer.mixer, layer.feed_forward
         self._layer, self._index = layer, index
-        self._mixer: TensorAttention | TensorMixer
+        self._mixer: TensorAttention | TensorMixer | None = None
         if isinstance(mixer, Attention):
             self._mixer = TensorAttention(owner, mixer, index, linear, dtype)
-        else:
+        elif mixer is not None:
             self._mixer = tensor_mixer(owner, mixer, linear)
-        self._out = linear(parts.plain(part(owner, mixer.out)))
-        self._gate_up = linear(parts.gate_up(owner, mlp))
-        self._down = linear(parts.plain(part(owner, mlp.down)))
+        self._linears: dict[str, PackedLinear | PlainLinear] = {}
+        if mixer is not None:
+            self._linears["out"] = linear(parts.plain(part(owner, mixer.out)))
+        if mlp is not None:
+            self._linears["gate_up"] = linear(parts.gate_up(owner, mlp))
+            self._linears["down"] = linear(parts.plain(part(owner, mlp.down)))
         names = ("attention_in", "attention_out", "mlp_in", "mlp_out")
         self._norms = {name: TensorNorm(owner, getattr(layer, name), dtype) for name in names}
-        self._numbers = None if mlp.numbers is None else parts.xielu_numbers(part(owner, mlp.numbers)).tolist()
+        self._numbers = (
+            None if mlp is None or mlp.numbers is None else parts.xielu_numbers(part(owner, mlp.numbers)).tolist()
+        )
         if layer.input is not None:
             self._norms["input"] = TensorNorm(owner, layer.input.norm, dtype)
-            self._input_gate = linear(part(owner, layer.input.gate))
-            self._input_out = linear(part(owner, layer.input.out))
+            self._linears["input_gate"] = linear(part(owner, layer.input.gate))
+            self._linears["input_out"] = linear(part(owner, layer.input.out))
         self._factor = None if layer.factor is None else part(owner, layer.factor).detach().to(dtype)
         parts.release(owner, layer.linears)
 
@@ -222,25 +226,27 @@ class TensorLayer:
         own: the layer's own input of each row [M, width], if it has one. z: what attention takes instead of the normed
         stream. walks: of a recurrent layer's states.
         """
-        layer, norms = self._layer, self._norms
-        z = norms["attention_in"](x) if z is None else z
-        if isinstance(self._mixer, TensorAttention):
-            attended = self._mixer(z, turns, packed)
-        else:
-            assert packed.cache.states is not None, "a recurrent layer runs on a cache with states"
-            attended = self._mixer(z, packed.cache.states, self._index, walks)
+        layer, norms, linears = self._layer, self._norms, self._linears
         early = norms["mlp_in"](x) if layer.parallel else None
-        x = self._add(self._out, attended, x, norms["attention_out"])
-        y = self._gate_up(norms["mlp_in"](x) if early is None else early)
-        if layer.mlp.gated:
-            gate, up = y.chunk(2, -1)
-            y = activated(gate, layer.mlp.activation, self._numbers) * up
-        else:
-            y = activated(y, layer.mlp.activation, self._numbers)
-        x = self._add(self._down, y, x, norms["mlp_out"])
+        if self._mixer is not None:
+            z = norms["attention_in"](x) if z is None else z
+            if isinstance(self._mixer, TensorAttention):
+                attended = self._mixer(z, turns, packed)
+            else:
+                assert packed.cache.states is not None, "a recurrent layer runs on a cache with states"
+                attended = self._mixer(z, packed.cache.states, self._index, walks)
+            x = self._add(linears["out"], attended, x, norms["attention_out"])
+        if layer.feed_forward is not None:
+            y = linears["gate_up"](norms["mlp_in"](x) if early is None else early)
+            if layer.feed_forward.gated:
+                gate, up = y.chunk(2, -1)
+                y = activated(gate, layer.feed_forward.activation, self._numbers) * up
+            else:
+                y = activated(y, layer.feed_forward.activation, self._numbers)
+            x = self._add(linears["down"], y, x, norms["mlp_out"])
         if own is not None:
-            gated = activated(self._input_gate(x), "gelu_tanh") * own
-            x = x + norms["input"](self._input_out(gated))
+            gated = activated(linears["input_gate"](x), "gelu_tanh") * own
+            x = x + norms["input"](linears["input_out"](gated))
         return x if self._factor is None else x * self._factor
 
     def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: TensorNorm) -> Tensor:
@@ -251,13 +257,12 @@ class TensorLayer:
         return x + added if self._layer.residual_factor == 1.0 else x + added * self._layer.residual_factor
 
     def weights(self) -> Iterable[Tensor]:
-        yield from self._mixer.weights()
-        for linear in (self._out, self._gate_up, self._down):
+        if self._mixer is not None:
+            yield from self._mixer.weights()
+        for linear in self._linears.values():
             yield from linear.weights()
         for norm in self._norms.values():
             yield from norm.weights()
-        if self._layer.input is not None:
-            yield from (*self._input_gate.weights(), *self._input_out.weights())
         if self._factor is not None:
             yield self._factor
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -98,14 +99,17 @@ class PlainLinear(PreparedLinear):
 
 def joined(linears: Sequence[nn.Linear]) -> nn.Linear:
     """One layer that computes several of the same input, their outputs side by side."""
-    first = linears[0]
-    bias = first.bias is not None
-    wide = nn.Linear(1, 1, bias=bias, device="meta")
-    wide.in_features, wide.out_features = first.in_features, sum(linear.out_features for linear in linears)
-    wide.weight = nn.Parameter(torch.cat([linear.weight for linear in linears]), requires_grad=False)
-    if bias:
-        wide.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]), requires_grad=False)
-    return wide
+    return linear_of(torch.cat([linear.weight.detach() for linear in linears]), joined_bias(linears))
+
+
+def joined_bias(linears: Sequence[Any]) -> Tensor | None:
+    """The biases of several layers one after the other, zeros for those that have none; None if no layer has one."""
+    there = [linear.bias for linear in linears if linear.bias is not None]
+    if not there:
+        return None
+    zeros = there[0].new_zeros
+    found = [zeros(linear.out_features) if linear.bias is None else linear.bias.detach() for linear in linears]
+    return torch.cat(found)
 
 
 def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:

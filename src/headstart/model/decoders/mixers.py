@@ -145,7 +145,7 @@ class TensorDeltaRule(_TensorRecurrence):
         q, k = (_unit(x).repeat_interleave(shared, 1) for x in (q, k))
         q = q * mixer.key_dim**-0.5
         b, a = gates.chunk(2, -1)
-        beta, kept = b.sigmoid(), (self._decay * F.softplus(a + self._step)).exp()
+        beta, kept = b.sigmoid() * mixer.beta_factor, (self._decay * F.softplus(a + self._step)).exp()
 
         def step(i: int, s: Tensor) -> tuple[Tensor, Tensor]:
             s = s * kept[i, :, None, None]

@@ -14,7 +14,9 @@ from torch import Tensor
 from headstart.base.errors import InvalidBatch
 from headstart.model.cache import NO_STATES, KVCache, LayerShape, Slots
 from headstart.model.decoders import linears
+from headstart.model.decoders.attention import attending
 from headstart.model.packed import Forward, Packed
+from headstart.model.recipes import find_recipe
 from headstart.model.states import StateShape
 
 
@@ -32,7 +34,10 @@ class ModulesDecoder:
         self.states: Mapping[int, StateShape] = NO_STATES
 
     @classmethod
-    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self:  # noqa: ARG003
+    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
+        recipe = find_recipe(model.config)
+        if recipe is not None and recipe.recurrent:
+            return None  # the modules would begin each forward with an empty state
         quantize = "int8" if quantize == "int8" else None
         linears.prepare(model, quantize)
         return cls(model, shapes, quantize)
@@ -44,14 +49,14 @@ class ModulesDecoder:
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         if layers is not None:
             raise InvalidBatch("transformers' modules run all layers", hint="ask `can_exit` first")
-        out = self._model(
-            input_ids=packed.ids,
-            position_ids=packed.positions,
-            use_cache=False,
-            logits_to_keep=packed.judged,
-            output_hidden_states=bool(taps),
-            packed=packed,
-        )
+        with attending(packed):
+            out = self._model(
+                input_ids=packed.ids,
+                position_ids=packed.positions,
+                use_cache=False,
+                logits_to_keep=packed.judged,
+                output_hidden_states=bool(taps),
+            )
         return Forward(out.logits[0], {layer: out.hidden_states[layer][0] for layer in taps})
 
     def first_layers(self, *_: Any) -> ModulesDecoder:

@@ -15,9 +15,13 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
+from headstart.model.reading import first_line
+from headstart.model.recipes import recipe_of
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
-from headstart.model.recipes.recipe import Attention, Mlp, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
 from headstart.model.states import StateShape
+
+_COMPARE = "compare config.json with the original's"
 
 
 def part(owner: Any, name: str) -> Any:
@@ -25,6 +29,52 @@ def part(owner: Any, name: str) -> Any:
     for each in name.split("."):
         owner = getattr(owner, each)
     return owner
+
+
+def recipe_for(model: Any) -> Recipe:
+    """The recipe of a transformers model whose modules are what it says.
+
+    They need not be: the class of a model may pass over a field of its config that its recipe was made by.
+
+    Raises:
+        UnsupportedModel: there is no recipe, or modules have other sizes or turn other numbers. The model is as it was.
+    """
+    recipe = recipe_of(model.config)
+    try:
+        for rope in {attention.rope for attention in recipe.attentions}:
+            if rope is not None:
+                angles(model, recipe, rope, 1, model.device)
+        for owner, layer in zip(part(model, recipe.stack), recipe.layers, strict=True):
+            _check_modules(owner, layer)
+    except (AttributeError, ValueError) as error:
+        raise UnsupportedModel(
+            f"the modules of this {model.config.model_type} are not those of its config: {first_line(error)}",
+            hint=_COMPARE,
+        ) from error
+    return recipe
+
+
+def _check_modules(owner: Any, layer: Layer) -> None:
+    """Raise `UnsupportedModel` where modules of a layer have other sizes than its recipe says."""
+    mixer, mlp = layer.mixer, layer.feed_forward
+    joined = [] if mlp is None else [_gate_up(mlp)]
+    if isinstance(mixer, Attention):
+        joined.append(_queries_keys_values(mixer))
+        for norm in (mixer.q_norm, mixer.k_norm):
+            if norm is not None:
+                head_gain(owner, norm, mixer)
+    elif mixer is not None:
+        joined.append((mixer.outputs, mixer.inputs))
+    for wanted, names in joined:
+        _check_outputs(sum(_outputs(part(owner, name)) for name in names), wanted, names)
+
+
+def find_recipe_for(model: Any) -> Recipe | None:
+    """The same, or None where there is none."""
+    try:
+        return recipe_for(model)
+    except UnsupportedModel:
+        return None
 
 
 def tree(parts: Mapping[str, Any]) -> Any:
@@ -84,9 +134,7 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
     Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
     """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
-    kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
-    queries = attention.heads * (2 if attention.gated else 1)
-    _check_outputs(linear, attention.dim * (queries + kinds * attention.kv_heads), attention.qkv)
+    _check_outputs(linear.out_features, *_queries_keys_values(attention))
     order = _order(attention, linear.out_features)
     return linear if order is None else _reordered(linear, order)
 
@@ -97,7 +145,7 @@ def head_gain(owner: Any, norm: Norm, attention: Attention) -> Tensor | None:
     if gain is not None and gain.numel() not in {count * attention.dim for count in _gained(attention)}:
         raise UnsupportedModel(
             f"{norm.name} has {gain.numel()} numbers, which do not fit heads of {attention.dim} by the config",
-            hint="compare config.json with the original's",
+            hint=_COMPARE,
         )
     if gain is None or order is None:
         return gain
@@ -125,8 +173,11 @@ def _order(attention: Attention, outputs: int) -> Tensor | None:
     dim, turned = attention.dim, _turned(attention)
     if attention.order == "parts" and turned is None and not attention.gated:
         return None
-    rows, group = torch.arange(outputs).view(-1, dim), attention.heads // attention.kv_heads
-    if attention.gated:  # a head's queries and its gate lie beside each other
+    by_head = attention.heads if attention.gate_by_head else 0
+    rows, group = torch.arange(outputs - by_head).view(-1, dim), attention.heads // attention.kv_heads
+    if by_head:  # as many numbers for each head as it has, all the same
+        rows = torch.cat([rows, torch.arange(outputs - by_head, outputs)[:, None].expand(-1, dim)])
+    elif attention.gated:  # a head's queries and its gate lie beside each other
         queries = rows[: 2 * attention.heads]
         rows = torch.cat([queries[::2], rows[2 * attention.heads :], queries[1::2]])
     if attention.order != "parts":
@@ -149,7 +200,7 @@ def _reordered(linear: Any, order: Tensor) -> Any:
 def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
     """One layer that computes what a recurrent layer reads, in the order that its class says."""
     linear = side_by_side([part(owner, name) for name in mixer.inputs])
-    _check_outputs(linear, mixer.outputs, mixer.inputs)
+    _check_outputs(linear.out_features, mixer.outputs, mixer.inputs)
     return linear
 
 
@@ -188,17 +239,31 @@ def check_shape(name: str, found: Sequence[int], wanted: Sequence[int]) -> None:
 def gate_up(owner: Any, mlp: Mlp) -> Any:
     """One layer that computes gate and up, or `up` alone."""
     linear = side_by_side([part(owner, name) for name in mlp.gate_up])
-    _check_outputs(linear, mlp.width * (2 if mlp.gated else 1), mlp.gate_up)
+    _check_outputs(linear.out_features, *_gate_up(mlp))
     return linear
 
 
-def _check_outputs(linear: Any, wanted: int, names: Sequence[str]) -> None:
+def _queries_keys_values(attention: Attention) -> tuple[int, Sequence[str]]:
+    """How many outputs queries, keys and values are, and of which modules."""
+    kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
+    queries, by_head = attention.heads, attention.heads if attention.gate_by_head else 0
+    if attention.gated and not by_head:
+        queries *= 2
+    return attention.dim * (queries + kinds * attention.kv_heads) + by_head, attention.qkv
+
+
+def _gate_up(mlp: Mlp) -> tuple[int, Sequence[str]]:
+    return mlp.width * (2 if mlp.gated else 1), mlp.gate_up
+
+
+def _outputs(linear: Any) -> int:
+    return int(linear.nf if isinstance(linear, Conv1D) else linear.out_features)
+
+
+def _check_outputs(found: int, wanted: int, names: Sequence[str]) -> None:
     """Kernels would read what is not there."""
-    if linear.out_features != wanted:
-        raise UnsupportedModel(
-            f"{' and '.join(names)} have {linear.out_features} outputs, and by the config {wanted}",
-            hint="compare config.json with the original's",
-        )
+    if found != wanted:
+        raise UnsupportedModel(f"{' and '.join(names)} have {found} outputs, and by the config {wanted}", hint=_COMPARE)
 
 
 def angles(
@@ -211,7 +276,7 @@ def angles(
     if 2 * cos.shape[-1] != rope.rotary:
         raise UnsupportedModel(
             f"{2 * cos.shape[-1]} numbers of a head turn, and by the config {rope.rotary}",
-            hint="compare config.json with the original's",
+            hint=_COMPARE,
         )
     return cos, sin
 

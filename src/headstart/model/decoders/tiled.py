@@ -234,16 +234,12 @@ def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], l
 def walk_parts(walks: Sequence[Walk]) -> list[Sequence[int]]:
     """Walks as the kernels read them: the arrays of `structs.Walks`, in its order."""
     stores = [store for walk in walks for store in walk.stores]
-    if len(walks) == 1:
-        (walk,) = walks
-        logged, inputs, depths, written, places = walk.logged, walk.inputs, walk.depths, walk.written, walk.places
-    else:
-        logged, inputs, depths, written, places = (
-            list(itertools.chain.from_iterable(each))
-            for each in zip(
-                *((walk.logged, walk.inputs, walk.depths, walk.written, walk.places) for walk in walks), strict=True
-            )
-        )
+    flat: list[tuple[Sequence[int], ...]] = [
+        (walk.logged, walk.inputs, walk.depths, walk.written, walk.places) for walk in walks
+    ]
+    logged, inputs, depths, written, places = (
+        each[0] if len(walks) == 1 else list(itertools.chain.from_iterable(each)) for each in zip(*flat, strict=True)
+    )
     return [
         [-1 if walk.source is None else walk.source for walk in walks],
         _begins(len(walk.logged) for walk in walks),

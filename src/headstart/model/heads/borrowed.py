@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container
 from pathlib import Path
+from typing import Any
 
-from safetensors import safe_open
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.loading import fetch
+from headstart.model.quantised.tensors import Tensors
 from headstart.model.runner import ModelRunner
+from headstart.model.wrappers import names_of
+
+_OUTPUT = "lm_head.weight"
 
 
 def borrowed(target: ModelRunner, folder: str | Path, own: Container[str]) -> tuple[Tensor, Tensor]:
@@ -18,19 +22,23 @@ def borrowed(target: ModelRunner, folder: str | Path, own: Container[str]) -> tu
     names of the head's tensors; what is there is not looked for, and has no meaning in what is returned."""
     embedding = target.model.get_input_embeddings().weight.detach()
     output = embedding
-    if "lm_head.weight" not in own and not target.config.get_text_config().tie_word_embeddings:
+    if _OUTPUT not in own and not target.config.get_text_config().tie_word_embeddings:
         # the runner's own is laid out for its kernels by now
-        output = read_target(fetch(str(folder)), "lm_head.weight")
+        output = stored_output(fetch(str(folder)), target.config)
     return embedding, output
 
 
-def read_target(folder: str | Path, name: str) -> Tensor:
-    """One tensor of a model in a directory, by the end of its name."""
-    for file in sorted(Path(folder).glob("*.safetensors")):
-        with safe_open(file, framework="pt") as stored:
-            for full in stored.keys():  # noqa: SIM118 -- not a mapping
-                if full == name or full.endswith(f".{name}"):
-                    return stored.get_tensor(full)  # type: ignore[no-any-return]
+def stored_output(folder: Path, config: Any) -> Tensor:
+    """The output matrix [V, d] of a model in a directory. config: the model's.
+
+    Raises:
+        UnsupportedModel: the directory has none, as that of a GGUF file, or of a model whose head is on codes.
+    """
+    stored = Tensors(folder, names_of(config))
+    for name in sorted(stored.names, key=len):
+        if name == _OUTPUT or name.endswith(f".{_OUTPUT}"):
+            return stored.read(name)
     raise UnsupportedModel(
-        f"{folder} has no tensor {name}, which the head needs of its target", hint="use a head that has one of its own"
+        f"{folder} has no tensor {_OUTPUT}, which the head needs of its target",
+        hint="use a head that has one of its own",
     )

@@ -632,7 +632,7 @@ std::string layout() {
     STRUCT(Mixer);
     FIELD(Mixer, taps), FIELD(Mixer, conv_bias), FIELD(Mixer, decay), FIELD(Mixer, step_bias), FIELD(Mixer, skip);
     FIELD(Mixer, norm), FIELD(Mixer, channels), FIELD(Mixer, gates), FIELD(Mixer, heads), FIELD(Mixer, groups);
-    FIELD(Mixer, key_dim), FIELD(Mixer, value_dim), FIELD(Mixer, kind);
+    FIELD(Mixer, key_dim), FIELD(Mixer, value_dim), FIELD(Mixer, kind), FIELD(Mixer, written);
     STRUCT(Layer);
     FIELD(Layer, mixer), FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
     FIELD(Layer, q_norm), FIELD(Layer, k_norm), FIELD(Layer, v_norm), FIELD(Layer, qkv), FIELD(Layer, out);

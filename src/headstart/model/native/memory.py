@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import mmap
 
 import torch
 from torch import Tensor
+
+_HUGE = 1 << 21
+"""Bytes of a huge page of x86."""
 
 
 class Pointed:
@@ -31,6 +36,17 @@ class Pointed:
 
 
 def aligned(size: int) -> Tensor:
-    """So many bytes, not set to anything. The first one begins a cache line, as a tile's rows must."""
-    memory = torch.empty(size + 64, dtype=torch.uint8)
-    return memory[-memory.data_ptr() % 64 :]
+    """So many bytes, not set to anything. The first one begins a cache line, as a tile's rows must.
+
+    Where they fill huge pages and Linux gives these, they lie in such pages, since a forward reads all weights once and
+    would otherwise look up the address of every 4 KiB. The rest behind the last whole one has small pages, so that no
+    memory is taken that is not used.
+    """
+    if size < _HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        memory = torch.empty(size + 64, dtype=torch.uint8)
+        return memory[-memory.data_ptr() % 64 :]
+    block = mmap.mmap(-1, size + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    start = -ctypes.addressof(ctypes.c_char.from_buffer(block)) % _HUGE
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        block.madvise(mmap.MADV_HUGEPAGE, start, size // _HUGE * _HUGE)
+    return torch.frombuffer(block, dtype=torch.uint8, count=size, offset=start)

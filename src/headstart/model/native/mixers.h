@@ -29,6 +29,7 @@ struct Mixer {
     int64_t heads, groups;           // groups: heads of keys, which several heads share
     int64_t key_dim, value_dim;      // of a head's state, whose columns are its values
     int64_t kind;                    // MixerKind
+    float written;                   // DELTA_RULE: a factor of beta
 };
 
 // How the rows of each segment pass through the states of its slot, and where those lie: see states.py. Of the parts that
@@ -163,7 +164,7 @@ inline void make_gates(const Mixer &m, const float *from, float *to) {
         const float *steps = m.kind == DELTA_RULE ? from + m.heads : from;
         const Vec step = softplus(load_some(steps + h, rest) + load_some(m.step_bias + h, rest));
         store(to + h, exponential(step * load_some(m.decay + h, rest)));
-        store(to + padded + h, m.kind == DELTA_RULE ? sigmoid(load_some(from + h, rest)) : step);
+        store(to + padded + h, m.kind == DELTA_RULE ? sigmoid(load_some(from + h, rest)) * m.written : step);
     }
 }
 

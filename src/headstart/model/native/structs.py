@@ -50,6 +50,7 @@ class Mixer(ctypes.Structure):
         *((name, _pointer) for name in ("taps", "conv_bias", "decay", "step_bias", "skip")),
         ("norm", Norm),
         *((name, _number) for name in ("channels", "gates", "heads", "groups", "key_dim", "value_dim", "kind")),
+        ("written", _real),
     )
 
 

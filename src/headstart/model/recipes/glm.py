@@ -26,4 +26,4 @@ def _layer(stated: Stated) -> Layer:
     plain = layer(stated)
     assert plain.attention.rope is not None
     turning = replace(plain.attention, rope=replace(plain.attention.rope, pairs=True))
-    return replace(plain, mixer=turning, mlp=replace(plain.mlp, gate_up=("mlp.gate_up_proj",)))
+    return replace(plain, mixer=turning, feed_forward=replace(plain.mlp, gate_up=("mlp.gate_up_proj",)))

@@ -1,10 +1,10 @@
-"""LFM2: short convolutions, and attention in some layers."""
+"""LFM2 and 3: short convolutions, and attention in some layers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from headstart.model.recipes.common import heads, rotary
+from headstart.model.recipes.common import decoder, heads, rms, rotary, whole
 from headstart.model.recipes.mixers import ShortConv
 from headstart.model.recipes.norms import Norm
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Recipe, Rope
@@ -29,6 +29,36 @@ def lfm2(stated: Stated) -> Recipe:
     stated.without_effect("full_attn_idxs")  # `layer_types` says what comes of it
     layers = tuple(stated.kinds(kinds))
     return Recipe(stated.hidden_size, stated.vocab_size, layers, Norm("model.embedding_norm", eps))
+
+
+def lfm3(stated: Stated) -> Recipe:
+    """Layers with a window turn by other angles than those without; a gate multiplies each head of attention."""
+    count, kv_heads, dim = heads(stated)
+    stated.get("attention_bias")
+    stated.get("conv_bias")
+    gated, window = bool(stated.use_attention_gate), stated.sliding_window
+    attends = Attention(count, kv_heads, dim, dim**-0.5, None, gated=gated, gate_by_head=gated)
+    attends = replace(attends, q_norm=rms(stated, "self_attn.q_norm"), k_norm=rms(stated, "self_attn.k_norm"))
+    if gated:
+        attends = replace(attends, qkv=(*attends.qkv, "self_attn.g_proj"))
+
+    def turning(kind: str, window: int | None) -> Attention:
+        if stated.rope(table=kind).get("rope_type") != "proportional":  # those of it that do not turn have the angle 0
+            whole(stated, kind)
+        return replace(attends, rope=Rope(dim, table=kind), window=window)
+
+    mlp = Mlp(stated.intermediate_size, "silu", ("feed_forward.w1", "feed_forward.w3"), "feed_forward.w2")
+    convolves = Layer(
+        ShortConv(stated.hidden_size, stated.conv_L_cache), mlp, rms(stated, "operator_norm"), rms(stated, "ffn_norm")
+    )
+    if stated.use_sandwich_norm:
+        after = rms(stated, "post_operator_norm"), rms(stated, "post_ffn_norm")
+        convolves = replace(convolves, attention_out=after[0], mlp_out=after[1])
+    kinds = {"conv": convolves}
+    for kind, seen in (("full_attention", None), ("sliding_attention", window)):
+        if kind in stated.layer_types:
+            kinds[kind] = replace(convolves, mixer=turning(kind, seen))
+    return decoder(stated, stated.kinds(kinds), rms(stated, "model.embedding_norm"))
 
 
 def _width(stated: Stated) -> int:

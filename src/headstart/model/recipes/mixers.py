@@ -46,7 +46,7 @@ class DeltaRule:
     """The gated delta rule (Qwen3.5): inputs = [q k v | z | b | a], of which [q k v] goes through convolution and silu.
 
     q and k are made to length 1 by head, q is scaled by key_dim ** -0.5; value head h has the key head h // (heads /
-    key_heads). With decay g = -exp(A) * softplus(a + bias) and beta = sigmoid(b), for each value head:
+    key_heads). With decay g = -exp(A) * softplus(a + bias) and beta = sigmoid(b) * `beta_factor`, for each value head:
 
         S = exp(g) * S;  S = S + k (beta * (v - S^T k))^T;  o = S^T q        # S [key_dim, value_dim]
         y = out(norm(o) * silu(z))                                            # norm by head
@@ -62,6 +62,8 @@ class DeltaRule:
     taps: int
     norm: Norm
     """Of each head's output, before the gate."""
+    beta_factor: float = 1.0
+    """Of beta; 2 lets a state change its sign (OLMo hybrid)."""
     inputs: tuple[str, ...] = (
         "linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.in_proj_b", "linear_attn.in_proj_a",
     )  # fmt: skip

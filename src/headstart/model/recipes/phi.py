@@ -20,6 +20,6 @@ def phi3(stated: Stated) -> Recipe:
     plain = replace(
         plain,
         mixer=replace(plain.attention, qkv=("self_attn.qkv_proj",)),
-        mlp=replace(plain.mlp, gate_up=("mlp.gate_up_proj",)),
+        feed_forward=replace(plain.mlp, gate_up=("mlp.gate_up_proj",)),
     )
     return decoder(stated, [plain] * stated.num_hidden_layers)

@@ -73,6 +73,8 @@ class Attention:
     gated: bool = False
     """Whether each head's queries are followed by as many numbers of a gate, whose sigmoid its output is multiplied by
     (Qwen3.5)."""
+    gate_by_head: bool = False
+    """Whether `qkv` ends with a gate of one number for each head instead (LFM3), with `gated`."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -108,9 +110,11 @@ class LayerInput:
 class Layer:
     """One layer: x += mixer(x), x += mlp(x), each with a norm before it, after it, or both."""
 
-    mixer: Attention | Recurrent
-    """What looks at other tokens; most fields that concern it are called after attention."""
-    mlp: Mlp
+    mixer: Attention | Recurrent | None
+    """What looks at other tokens; most fields that concern it are called after attention. None for a layer that is an
+    MLP alone (Nemotron-H)."""
+    feed_forward: Mlp | None
+    """The MLP; None for a layer that is a mixer alone (Nemotron-H)."""
     attention_in: Norm | None
     mlp_in: Norm | None
     attention_out: Norm | None = None
@@ -134,10 +138,24 @@ class Layer:
         return replace(self, mixer=replace(self.attention, **changes))
 
     @property
+    def mlp(self) -> Mlp:
+        """Its MLP, in families where all layers have one."""
+        assert self.feed_forward is not None, "the layer is a mixer alone"
+        return self.feed_forward
+
+    @property
+    def joined(self) -> list[tuple[str, ...]]:
+        """The names of its linear layers that read the same input, by what they read."""
+        mixer = () if self.mixer is None else self.mixer.inputs
+        return [names for names in (mixer, () if self.feed_forward is None else self.feed_forward.gate_up) if names]
+
+    @property
     def linears(self) -> list[str]:
         """The names of all its linear layers."""
+        out = [] if self.mixer is None else [self.mixer.out]
+        down = [] if self.feed_forward is None else [self.feed_forward.down]
         own = [] if self.input is None else [self.input.gate, self.input.out]
-        return [*self.mixer.inputs, self.mixer.out, *self.mlp.gate_up, self.mlp.down, *own]
+        return [*(name for names in self.joined for name in names), *out, *down, *own]
 
 
 @dataclass(frozen=True)
@@ -195,9 +213,10 @@ class Recipe:
         """Of all rows, and of the heads of attention and of states."""
         found = {self.width}
         for _, layer in self.kinds:
-            mixer = layer.mixer
-            found |= {mixer.dim} if isinstance(mixer, Attention) else mixer.widths
-            found |= {layer.mlp.width} | ({layer.input.width} if layer.input else set())
+            mixer, mlp = layer.mixer, layer.feed_forward
+            if mixer is not None:
+                found |= {mixer.dim} if isinstance(mixer, Attention) else mixer.widths
+            found |= ({mlp.width} if mlp else set()) | ({layer.input.width} if layer.input else set())
         return found
 
     @property
@@ -209,7 +228,8 @@ class Recipe:
     @property
     def recurrent(self) -> dict[int, Recurrent]:
         """The layers that keep a state."""
-        return {i: layer.mixer for i, layer in enumerate(self.layers) if not isinstance(layer.mixer, Attention)}
+        found = {i: layer.mixer for i, layer in enumerate(self.layers) if not isinstance(layer.mixer, Attention)}
+        return {i: mixer for i, mixer in found.items() if mixer is not None}
 
     @property
     def attentions(self) -> list[Attention]:
@@ -222,7 +242,7 @@ class Recipe:
         owner, _, rest = module.removeprefix(f"{self.stack}.").partition(".")
         if owner.isdigit() and int(owner) < len(self.layers):
             layer = self.layers[int(owner)]
-            for names in (layer.mixer.inputs, layer.mlp.gate_up):
+            for names in layer.joined:
                 if rest in names:
                     return [f"{self.stack}.{owner}.{name}" for name in names]
         return [module]

@@ -39,8 +39,14 @@ def _wrong(recipe: Recipe) -> Iterator[str]:
 
 
 def _layer(layer: Layer) -> Iterator[str]:
-    yield from _attention(layer.mixer) if isinstance(layer.mixer, Attention) else _recurrent(layer.mixer)
-    yield from _sizes(mlp_width=layer.mlp.width)
+    if isinstance(layer.mixer, Attention):
+        yield from _attention(layer.mixer)
+    elif layer.mixer is not None:
+        yield from _recurrent(layer.mixer)
+    if layer.feed_forward is not None:
+        yield from _sizes(mlp_width=layer.feed_forward.width)
+    elif layer.mixer is None:
+        yield "a layer has neither a mixer nor an MLP"
     yield from _factors(residual_factor=layer.residual_factor)
     yield from _norms(layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out)
     if layer.input is not None:
@@ -72,6 +78,8 @@ def _recurrent(found: Recurrent) -> Iterator[str]:
     if isinstance(found, ShortConv):
         return
     yield from _norms(found.norm)
+    if isinstance(found, DeltaRule):
+        yield from _factors(beta_factor=found.beta_factor)
     shared = found.key_heads if isinstance(found, DeltaRule) else found.groups
     if not wrong and found.heads % shared:
         yield f"{found.heads} heads of a recurrence cannot share {shared}"

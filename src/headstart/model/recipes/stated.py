@@ -56,8 +56,7 @@ class Stated:
 
     def __getattr__(self, name: str) -> Any:
         """A field that must be there."""
-        self.last = name
-        self._read.add(name)
+        self._note(name)
         if not hasattr(self.config, name):
             raise UnsupportedModel(
                 f"the config of this {self.config.model_type} has no {name}",
@@ -67,10 +66,14 @@ class Stated:
 
     def get(self, name: str, default: Any = None) -> Any:
         """A field that may be missing or None."""
-        self.last = name
-        self._read.add(name)
+        self._note(name)
         found = getattr(self.config, name, None)
         return default if found is None else found
+
+    def _note(self, name: str) -> None:
+        """A field was read, by the name that its class has for it or by another one."""
+        self.last = name
+        self._read |= {name, getattr(type(self.config), "attribute_map", {}).get(name, name)}
 
     def must_be(self, name: str, *values: Any) -> None:
         """Raise `UnsupportedModel` unless a field, if it is there, has one of these values."""

@@ -13,7 +13,7 @@ def arcee(stated: Stated) -> Recipe:
     """An MLP without a gate."""
     plain = layer(stated)
     mlp = replace(plain.mlp, gate_up=("mlp.up_proj",), gated=False)
-    return decoder(stated, [replace(plain, mlp=mlp)] * stated.num_hidden_layers)
+    return decoder(stated, [replace(plain, feed_forward=mlp)] * stated.num_hidden_layers)
 
 
 def apertus(stated: Stated) -> Recipe:
@@ -25,7 +25,7 @@ def apertus(stated: Stated) -> Recipe:
         with_norms(plain, rms(stated, "self_attn.q_norm"), rms(stated, "self_attn.k_norm")),
         attention_in=rms(stated, "attention_layernorm"),
         mlp_in=rms(stated, "feedforward_layernorm"),
-        mlp=Mlp(
+        feed_forward=Mlp(
             plain.mlp.width,
             plain.mlp.activation,
             gate_up=("mlp.up_proj",),

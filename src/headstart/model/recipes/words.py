@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe
+from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
+from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
 _ACTIVATIONS = {
     "silu": "SiLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)", "relu": "ReLU", "relu2": "squared ReLU",
     "xielu": "xIELU",
+}  # fmt: skip
+
+_RECURRENT: dict[type[Recurrent], str] = {
+    ShortConv: "short convolution", DeltaRule: "gated delta rule", Mamba2: "Mamba-2",
 }  # fmt: skip
 
 
@@ -18,8 +23,9 @@ class LayerKind:
 
     count: int
     span: str
-    """What their rows see: "full attention", "window 4096"."""
+    """What their rows see: "full attention", "window 4096", "gated delta rule"."""
     attention: str
+    """Heads, and what else attention or a recurrence is."""
     positions: str
     norms: str
     mlp: str
@@ -32,7 +38,7 @@ def kinds_of(recipe: Recipe) -> tuple[LayerKind, ...]:
     found: dict[tuple[str, ...], int] = {}
     for count, layer in recipe.kinds:
         positions = _positions(layer, learned=recipe.places is not None)
-        said = (_span(layer), _attention(layer), positions, _norms(layer), _mlp(layer), _beside(layer))
+        said = (_span(layer), _mixer(layer), positions, _norms(layer), _mlp(layer), _beside(layer))
         found[said] = found.get(said, 0) + count
     return tuple(LayerKind(count, *said) for said, count in found.items())
 
@@ -53,15 +59,38 @@ def rest_of(recipe: Recipe) -> str:
 
 
 def _span(layer: Layer) -> str:
-    window = layer.attention.window
-    return "full attention" if window is None else f"window {window}"
+    mixer = layer.mixer
+    if isinstance(mixer, Attention):
+        return "full attention" if mixer.window is None else f"window {mixer.window}"
+    return "MLP alone" if mixer is None else _RECURRENT[type(mixer)]
 
 
-def _attention(layer: Layer) -> str:
-    found = layer.attention
+def _mixer(layer: Layer) -> str:
+    if isinstance(layer.mixer, Attention):
+        return _attention(layer.mixer)
+    return "none" if layer.mixer is None else _recurrence(layer.mixer)
+
+
+def _recurrence(found: Recurrent) -> str:
+    conv = f"a convolution over {found.taps} tokens of {found.channels} channels"
+    if isinstance(found, ShortConv):
+        return f"none: {conv}"
+    if isinstance(found, DeltaRule):
+        keys = "" if found.key_heads == found.heads else f" on {found.key_heads} of keys"
+        state = f"{found.key_dim} x {found.value_dim}"
+    else:
+        keys = "" if found.groups == found.heads else f" in groups of {found.heads // found.groups}"
+        state = f"{found.dim} x {found.state}"
+    signs = "; states may change their sign" if isinstance(found, DeltaRule) and found.beta_factor > 1 else ""
+    return f"none: {found.heads} heads{keys}, each with a state of {state}{signs}; {conv}"
+
+
+def _attention(found: Attention) -> str:
     keys = "" if found.kv_heads == found.heads else f" on {found.kv_heads} of keys"
+    gate = "a gate for each head" if found.gate_by_head else "gated" if found.gated else ""
     said = [
         f"{found.heads} heads{keys}, {found.dim} wide",
+        gate,
         _normed(found),
         f"scores capped at {found.softcap:g}" if found.softcap else "",
         "a sink for each head" if found.sinks else "",
@@ -83,15 +112,18 @@ def _normed(found: Attention) -> str:
 
 
 def _positions(layer: Layer, learned: bool) -> str:
-    rope = layer.attention.rope
+    mixer = layer.mixer
+    if not isinstance(mixer, Attention):
+        return "none" if mixer is None else "the order of the text"
+    rope = mixer.rope
     if rope is None:
         return "learned" if learned else "none (NoPE)"
-    part = "" if rope.rotary == layer.attention.dim else f" of {rope.rotary} of {layer.attention.dim} numbers"
+    part = "" if rope.rotary == mixer.dim else f" of {rope.rotary} of {mixer.dim} numbers"
     said = [
         f"rotary{part}",
         "neighbours turn together" if rope.pairs else "",
         f"angles of {rope.table}" if rope.table else "",
-        "before the norm of queries and keys" if layer.attention.norm_after_rope else "",
+        "before the norm of queries and keys" if mixer.norm_after_rope else "",
     ]
     return _listed(said)
 
@@ -101,8 +133,9 @@ def _norms(layer: Layer) -> str:
         apart = None not in (layer.attention_in, layer.mlp_in) and layer.attention_in != layer.mlp_in
         how = "one for each of attention and MLP, which run" if apart else "one for attention and MLP, which run"
         return f"{_kind(layer.attention_in or layer.mlp_in)}, {how} in parallel"
+    mixer = "attention" if isinstance(layer.mixer, Attention) else "the recurrence"
     places = [
-        ("before attention", layer.attention_in), ("after attention", layer.attention_out),
+        (f"before {mixer}", layer.attention_in), (f"after {mixer}", layer.attention_out),
         ("before the MLP", layer.mlp_in), ("after the MLP", layer.mlp_out),
     ]  # fmt: skip
     there = [(place, norm) for place, norm in places if norm is not None]
@@ -119,7 +152,9 @@ def _kind(norm: Norm | None) -> str:
 
 
 def _mlp(layer: Layer) -> str:
-    found: Mlp = layer.mlp
+    found = layer.feed_forward
+    if found is None:
+        return "none"
     name = _ACTIVATIONS.get(found.activation, found.activation)
     return f"{name}, {'gated' if found.gated else 'no gate'}, {found.width} wide"
 
