@@ -189,7 +189,7 @@ def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
     if isinstance(mixer, Attention):
         yield "attn_q_norm", mixer.q_norm
         yield "attn_k_norm", mixer.k_norm
-    elif not isinstance(mixer, ShortConv):
+    elif isinstance(mixer, DeltaRule | Mamba2):
         yield "ssm_norm", mixer.norm
     yield "post_norm", None if own is None else own.norm
 
@@ -206,7 +206,10 @@ def _of_layer(layer: Layer, architecture: Architecture) -> Named:
         found |= {own.gate: ("inp_gate",), own.out: ("proj",)}
     if layer.factor is not None:
         found[layer.factor] = ("layer_output_scale.weight",)
-    found |= _of_attention(layer.mixer) if isinstance(layer.mixer, Attention) else _of_recurrence(layer.mixer)
+    if isinstance(layer.mixer, Attention):
+        found |= _of_attention(layer.mixer)
+    elif layer.mixer is not None:
+        found |= _of_recurrence(layer.mixer)
     for role, norm in _norms(layer):
         if norm is not None and norm.name is not None:
             found.setdefault(norm.name, (called.get(role, role),))  # a parallel layer has one norm for both
