@@ -62,6 +62,13 @@ def _kinds(layers: int, period: int) -> list[str]:
     return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]
 
 
+_LFM2: dict[str, Any] = {
+    "num_hidden_layers": 16, "num_key_value_heads": 8, "conv_L_cache": 3, "max_position_embeddings": 128000,
+    "norm_eps": 1e-5, "tie_word_embeddings": True, "block_auto_adjust_ff_dim": True, "block_multiple_of": 256,
+    "block_ffn_dim_multiplier": 1.0, "rope_parameters": _default(1e6),
+    "layer_types": ["full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)],
+}  # fmt: skip
+
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-3.2-1b": {
         "model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
@@ -114,6 +121,36 @@ SHAPES: dict[str, dict[str, Any]] = {
             "long_factor": [round(min(48.0, 48 ** (i / 32)), 4) for i in range(48)],
         },
     },
+    "lfm2-350m": {
+        "model_type": "lfm2", "vocab_size": 65536, "hidden_size": 1024, "intermediate_size": 6656,
+        "num_attention_heads": 16, **_LFM2,
+    },
+    "lfm2-1.2b": {
+        "model_type": "lfm2", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 12288,
+        "num_attention_heads": 32, **_LFM2,
+    },
+    "qwen3.5-0.8b": {
+        "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 1024, "intermediate_size": 3584,
+        "num_hidden_layers": 24, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+        "layer_types": ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(24)],
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10],
+            "mrope_interleaved": True,
+        },
+    },
+    "granite-4-h-350m": {
+        "model_type": "granitemoehybrid", "vocab_size": 100352, "hidden_size": 768, "intermediate_size": 2048,
+        "shared_intermediate_size": 2048, "num_local_experts": 0, "num_experts_per_tok": 0, "num_hidden_layers": 32,
+        "num_attention_heads": 12, "num_key_value_heads": 4, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True, "position_embedding_type": "nope", "attention_multiplier": 0.015625,
+        "embedding_multiplier": 12.0, "logits_scaling": 3.0, "residual_multiplier": 0.246, "mamba_n_heads": 48,
+        "mamba_d_head": 32, "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2,
+        "layer_types": ["full_attention" if i in (10, 13, 17, 27) else "linear_attention" for i in range(32)],
+        "rope_parameters": _default(1e4),
+    },
     "smollm3-3b": {
         "model_type": "smollm3", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008,
         "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4, "no_rope_layer_interval": 4,
@@ -126,12 +163,16 @@ SHAPES: dict[str, dict[str, Any]] = {
 TINY: dict[str, Any] = {
     "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
     "global_head_dim": 128, "hidden_size_per_layer_input": 32, "query_pre_attn_scalar": 64, "sliding_window": 32,
+    "shared_intermediate_size": 512, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64, "mamba_n_heads": 16, "mamba_d_state": 32,
 }  # fmt: skip
 """Other numbers for a tiny model, of those that a shape has. Rows hold whole blocks of 256."""
 
 TINY_LAYERS, TINY_VOCABULARY = 6, 512
 
-ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4"}
+ARCHITECTURES = {
+    "gemma3_text": "gemma3", "gemma4_text": "gemma4", "granitemoehybrid": "granitehybrid", "qwen3_5_text": "qwen35",
+}  # fmt: skip
 """What GGUF files call a `model_type`, where it is not the same."""
 
 
@@ -163,7 +204,11 @@ def _cut(shape: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """The fields of a model of fewer layers, or more: kinds of layers repeat, and the same share of them attends to
     the keys of others, as long as there is a layer of each kind that has its own."""
     found: dict[str, Any] = {"num_hidden_layers": layers}
-    if (kinds := shape.get("layer_types")) is not None:
+    if (kinds := shape.get("layer_types")) is not None and "sliding_attention" not in kinds:
+        found["layer_types"] = [kinds[i % len(kinds)] for i in range(layers)]
+        if "full_attention" not in found["layer_types"]:
+            found["layer_types"][-1] = "full_attention"
+    elif kinds is not None:
         period = kinds.index("full_attention") + 1
         found["layer_types"] = _kinds(layers, period)
         if "num_kv_shared_layers" in shape:
@@ -191,13 +236,16 @@ class Numbers:
 
     @classmethod
     def of(cls, config: Any, seed: int) -> Numbers:
-        """As a checkpoint of transformers stores them: Gemma 3's norms multiply by 1 + weight."""
-        return cls(torch.Generator().manual_seed(seed), 0.0 if config.model_type == "gemma3_text" else 1.0)
+        """As a checkpoint of transformers stores them: norms of Gemma 3 and Qwen3.5 multiply by 1 + weight."""
+        added = config.model_type in ("gemma3_text", "qwen3_5_text")
+        return cls(torch.Generator().manual_seed(seed), 0.0 if added else 1.0)
 
     def rows(self, name: str, shape: Sequence[int]) -> Iterator[Tensor]:
         """Slices along the first axis, float32."""
-        if len(shape) < 2 and not name.endswith(".bias"):
-            yield torch.full(tuple(shape), self.gain)
+        if name.endswith(FLOATS) or (len(shape) < 2 and not name.endswith(".bias")):
+            stored = {"linear_attn.norm.weight": 1.0, "ssm_a": -1.0}  # files hold -exp of a decay
+            gain = next((each for end, each in stored.items() if name.endswith(end)), self.gain)
+            yield torch.full(tuple(shape), gain)
             return
         for count in _pieces(shape):
             yield torch.empty(count, *shape[1:]).normal_(0, SPREAD, generator=self.generator)
@@ -271,12 +319,15 @@ def write_gguf(
     mixed = kind == MIX
     plan: list[tuple[str, tuple[int, ...], Q]] = []
     for name, shape in tensors_of(config).items():
-        full = name if name.endswith((".weight", ".bias")) else f"{name}.weight"
+        full = name.replace(".dt_bias", ".dt_proj.bias")
+        full = full if full.endswith((".weight", ".bias")) else f"{full}.weight"
         stored = names.get_name(full, try_suffixes=(".weight", ".bias"))
-        if stored is None:
+        if stored is None and ".input_linear." not in name:
             raise SystemExit(f"the package gguf has no name for {name} of architecture {architecture}")
-        type_ = mixed_type(stored, config.num_hidden_layers, config.tie_word_embeddings) if mixed else Q[kind]
-        plan.append((stored, shape, fitting(type_, shape)))
+        for each, own in _as_stored(config, name, stored or "", shape):
+            type_ = mixed_type(each, config.num_hidden_layers, config.tie_word_embeddings) if mixed else Q[kind]
+            floats = each.endswith((*FLOATS, *CONVOLUTIONS))
+            plan.append((each, own, Q.F32 if floats else fitting(type_, own)))
     extra = _factors(config)
     counts: dict[str, int] = {}
     for stored, shape, each in plan:
@@ -303,6 +354,29 @@ def write_gguf(
         writer.write_padding(file, values.nbytes)
     writer.close()
     return counts
+
+
+FLOATS = ("ssm_a", "ssm_d", "ssm_norm.weight")
+CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight")
+"""Tensors that are floats in every file; the first are drawn as norms are."""
+
+
+def _as_stored(config: Any, name: str, stored: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of what the converter makes of a parameter."""
+    block = f"blk.{name.split('.')[2]}" if name.startswith("model.layers.") else ""
+    granite = config.model_type == "granitemoehybrid"
+    if ".input_linear." in name:
+        yield from ((f"{block}.{each}.weight", (shape[0] // 2, shape[1])) for each in ("ffn_gate", "ffn_up"))
+    elif ".output_linear." in name:
+        yield f"{block}.ffn_down.weight", shape
+    elif len(shape) == 3:
+        yield stored, (shape[0], shape[2])
+    elif stored.endswith((".ssm_a.weight", ".ssm_d.weight")):
+        yield stored.removesuffix(".weight"), (*shape, 1) if granite else shape
+    elif granite and stored.endswith(".ssm_norm.weight"):
+        yield stored, (config.mamba_n_groups, shape[0] // config.mamba_n_groups)
+    else:
+        yield stored, shape
 
 
 def _append(file: BinaryIO, data: np.ndarray) -> None:
@@ -406,11 +480,12 @@ def _metadata(config: Any) -> dict[str, Any]:
         "attention.head_count_kv": config.num_key_value_heads,
         "attention.key_length": dim,
         "attention.value_length": dim,
-        "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
+        "attention.layer_norm_rms_epsilon": float(getattr(config, "rms_norm_eps", None) or config.norm_eps),
         "rope.freq_base": float(full["rope_theta"]),
         "rope.dimension_count": dim,
         "vocab_size": config.vocab_size,
     }
+    found |= _of_hybrids(config)
     if config.model_type in ("gemma3_text", "gemma4_text", "phi3"):
         found["attention.sliding_window"] = config.sliding_window
     if config.model_type in ("gemma3_text", "gemma4_text"):
@@ -442,6 +517,56 @@ def _metadata(config: Any) -> dict[str, Any]:
     return found
 
 
+def _of_hybrids(config: Any) -> dict[str, Any]:
+    """What files of models with recurrent layers state otherwise, or beside it."""
+    kind = config.model_type
+    if kind not in ("granitemoehybrid", "lfm2", "qwen3_5_text"):
+        return {}
+    kv_heads = [config.num_key_value_heads if each == "full_attention" else 0 for each in config.layer_types]
+    if kind == "lfm2":
+        width = int(config.block_ffn_dim_multiplier * int(2 * config.intermediate_size / 3))
+        return {
+            "attention.head_count_kv": kv_heads,
+            "feed_forward_length": -(-width // config.block_multiple_of) * config.block_multiple_of,
+            "shortconv.l_cache": config.conv_L_cache,
+        }
+    if kind == "granitemoehybrid":
+        return {
+            "attention.head_count_kv": kv_heads,
+            "attention.scale": config.attention_multiplier,
+            "context_length": 2**20,  # without positions there is no limit
+            "embedding_scale": config.embedding_multiplier,
+            "expert_count": 0,
+            "expert_used_count": config.num_experts_per_tok,
+            "expert_shared_feed_forward_length": config.shared_intermediate_size,
+            "logit_scale": config.logits_scaling,
+            "residual_scale": config.residual_multiplier,
+            "rope.scaling.finetuned": False,
+            **_sizes(
+                config.mamba_d_conv, config.mamba_n_groups, config.mamba_n_heads * config.mamba_d_head,
+                config.mamba_d_state, config.mamba_n_heads,
+            ),
+        }  # fmt: skip
+    heads, rope = config.linear_num_value_heads, config.rope_parameters
+    return {
+        "attention.recurrent_layers": [each == "linear_attention" for each in config.layer_types],
+        "full_attention_interval": 4,
+        "rope.dimension_count": int(config.head_dim * rope["partial_rotary_factor"]),
+        "rope.dimension_sections": [*rope["mrope_section"], 0],
+        **_sizes(
+            config.linear_conv_kernel_dim, config.linear_num_key_heads, heads * config.linear_value_head_dim,
+            config.linear_key_head_dim, heads,
+        ),
+    }  # fmt: skip
+
+
+def _sizes(taps: int, groups: int, inner: int, state: int, heads: int) -> dict[str, int]:
+    return {
+        "ssm.conv_kernel": taps, "ssm.group_count": groups, "ssm.inner_size": inner, "ssm.state_size": state,
+        "ssm.time_step_rank": heads,
+    }  # fmt: skip
+
+
 def _head_widths(config: Any) -> list[int]:
     """Of each layer."""
     if config.model_type == "gemma4_text":
@@ -469,7 +594,9 @@ def _factors(config: Any) -> dict[str, np.ndarray]:
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    if isinstance(value, int):
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
         writer.add_uint32(key, value)
     elif isinstance(value, float):
         writer.add_float32(key, value)

@@ -35,6 +35,7 @@ def no_vocabulary(self: Any) -> None:
         self.gguf_writer.add_vocab_size(self.hparams["vocab_size"])
 
 
+ModelBase.no_mtp = True  # checkpoints without a head that drafts
 for folder in folders:
     wanted = get_model_class(get_model_architecture(ModelBase.load_hparams(folder, False), ModelType.TEXT))
     for kind in below(ModelBase):

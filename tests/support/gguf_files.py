@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from headstart.model.gguf.splits import SPLITS
+from support import gguf_hybrids
 
 Q = gguf.GGMLQuantizationType
 
@@ -59,27 +61,36 @@ def write(
         if ".act_fn." in name:
             continue
         stored = stored_name(config, name)
-        if stored in leave_out:
-            continue
-        if stored in (blocks or {}):
-            writer.add_tensor(stored, blocks[stored][0], raw_dtype=blocks[stored][1])
-            continue
-        values = parameter.detach().float().numpy()
-        if architecture in _NEIGHBOURS and (".attn_q." in stored or ".attn_k." in stored):
-            values = _interleaved(values, head_width(config))
-        if values.ndim == 1:
-            added = architecture in _ONE_ADDED and stored.endswith("norm.weight")
-            writer.add_tensor(stored, values + 1 if added else values)
-        else:
-            writer.add_tensor(stored, gguf.quantize(values, kind), raw_dtype=kind)
+        for each, values in _changed(config, name, stored, parameter.detach().float().numpy()):
+            if each in leave_out:
+                continue
+            if each in (blocks or {}):
+                writer.add_tensor(each, blocks[each][0], raw_dtype=blocks[each][1])
+            elif values.ndim == 1 or each.endswith(_ALWAYS_FLOATS):
+                writer.add_tensor(each, values)
+            else:
+                writer.add_tensor(each, gguf.quantize(values, kind), raw_dtype=kind)
     for name, values in {**_extra_tensors(model), **(tensors or {})}.items():
-        if name not in leave_out:
+        if name in (tensors or {}) or name not in leave_out:
             writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """What the converter writes of a parameter."""
+    architecture = architecture_of(config)
+    if architecture in _NEIGHBOURS and (".attn_q." in stored or ".attn_k." in stored):
+        values = _interleaved(values, head_width(config))
+    if architecture in _ONE_ADDED and stored.endswith("norm.weight"):
+        values = values + 1
+    if config.model_type in gguf_hybrids.ARCHITECTURES:
+        yield from gguf_hybrids.changed(config, name, stored, values)
+    else:
+        yield stored, values
 
 
 def _stored(model: Any) -> list[tuple[str, torch.Tensor]]:
@@ -91,9 +102,10 @@ def _stored(model: Any) -> list[tuple[str, torch.Tensor]]:
 _CALLED = {
     "gemma3_text": "gemma3", "gemma4_text": "gemma4", "gemma4_unified_text": "gemma4",
     "hunyuan_v1_dense": "hunyuan-dense", "ministral3": "mistral3", "mistral": "llama",
-    "olmo3": "olmo2",
+    "olmo3": "olmo2", **gguf_hybrids.ARCHITECTURES,
 }  # fmt: skip
-_NEIGHBOURS = ("arcee", "granite", "llama", "mistral3", "smollm3")
+_ALWAYS_FLOATS = ("shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight")
+_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "llama", "mistral3", "smollm3")
 """Architectures for which llama.cpp's converter interleaves the rows of queries and keys."""
 _ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")
 """Architectures for which it adds 1 to the gains of norms."""
@@ -112,12 +124,15 @@ def _names(architecture: str, layers: int) -> gguf.TensorNameMap:
 
 def stored_name(config: Any, parameter: str) -> str:
     """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
+    parameter = gguf_hybrids.table_name(parameter)
     full = parameter if parameter.endswith((".weight", ".bias")) else f"{parameter}.weight"
+    if ".shared_mlp.input_linear." in full:  # which the converter cuts up: see `gguf_hybrids.changed`
+        return full.replace("model.layers.", "blk.").replace(".shared_mlp.input_linear.", ".ffn.")
     found = _names(architecture_of(config), config.num_hidden_layers).get_name(full, try_suffixes=(".weight", ".bias"))
     if parameter == "lm_head.weight":  # of which the table says nothing for models that are never converted with one
         found = "output.weight"
     assert found is not None, parameter
-    return found
+    return gguf_hybrids.bare(found)
 
 
 def random_blocks(rng: np.random.Generator, kind: Q, outputs: int, inputs: int) -> np.ndarray:
@@ -143,7 +158,7 @@ def quantised(model: Any, kind: Q) -> Any:
     copy.load_state_dict(model.state_dict())
     with torch.no_grad():
         for parameter in copy.parameters():
-            if parameter.dim() > 1:
+            if parameter.dim() == 2:
                 rows = parameter.detach().numpy()
                 parameter.copy_(torch.from_numpy(gguf.dequantize(gguf.quantize(rows, kind), kind).copy()))
     return copy
@@ -248,6 +263,8 @@ def _metadata(config: Any) -> dict[str, Any]:
 def _of_kind(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
     """What the converter writes of single kinds of models."""
     kind = config.model_type
+    if kind in gguf_hybrids.ARCHITECTURES:
+        return gguf_hybrids.metadata(config)
     if kind in ("cohere2", "nemotron"):
         more = {"attention.layer_norm_rms_epsilon": config.norm_eps} if kind == "nemotron" else {}
         return {"rope.scaling.type": "none", **more}
@@ -340,7 +357,7 @@ def _extra_tensors(model: Any) -> dict[str, np.ndarray]:
 
 def _xielu(model: Any) -> dict[str, list[float]]:
     """The numbers of Apertus' activations, which stand in the metadata without the architecture's name."""
-    each = (getattr(layer.mlp, "act_fn", None) for layer in model.model.layers)
+    each = (getattr(getattr(layer, "mlp", None), "act_fn", None) for layer in model.model.layers)
     found = [module for module in each if hasattr(module, "alpha_p")]
     names = ("alpha_p", "alpha_n", "beta", "eps") if found else ()
     return {f"xielu.{name}": [float(getattr(each, name)) for each in found] for name in names}

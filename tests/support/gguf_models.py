@@ -18,6 +18,7 @@ from headstart.model.longrope import fix_rotation
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from support.families import FAMILIES, TOKENS, VOCAB, random_model
+from support.hybrids import HYBRIDS
 
 LENGTH = 64
 """Tokens that models are made for."""
@@ -80,6 +81,14 @@ MODELS: dict[str, Callable[[], Any]] = {
     "seed_oss": family("seed_oss"),
     "smollm3": family("smollm3", use_sliding_window=False, sliding_window=None),
     "starcoder2": family("starcoder2", sliding_window=None),
+    "lfm2": lambda: HYBRIDS["lfm2"](),
+    "qwen3_5": lambda: HYBRIDS["qwen3_5"](attention_bias=True),
+    "qwen3_5, as many key heads": lambda: HYBRIDS["qwen3_5"](linear_num_key_heads=4, tie_word_embeddings=True),
+    "granite4h": lambda: HYBRIDS["granite4h"](),
+    "granite4h, rotated": lambda: HYBRIDS["granite4h"](
+        position_embedding_type="rope", mamba_conv_bias=False, mamba_proj_bias=False, attention_bias=True,
+        mamba_n_groups=1,
+    ),
 }  # fmt: skip
 
 

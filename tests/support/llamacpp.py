@@ -18,6 +18,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from headstart.model.gguf.splits import SPLITS
 from support.gguf_files import TEXTS, Q, random_blocks, stored_name, write
 from support.gguf_models import KINDS, LENGTH, MODELS, family, made
+from support.hybrids import HYBRIDS
 
 RECORD = Path(__file__).parents[1] / "model" / "gguf" / "llamacpp.npz"
 """Arrays by the names of `FILES`, the logits of the last `JUDGED` tokens of `IDS`; and by those of `SPLITS` after
@@ -36,11 +37,17 @@ _ROPE = {
     "long_factor": [4.0] * 6, "original_max_position_embeddings": 512,
 }  # fmt: skip
 
+_NOT_ASKED = ("granite4h, rotated", "qwen3_5, as many key heads")
+"""The converter says of all hybrids of Granite that they have no positions, and the record has no room for both."""
+
 FLOATS: dict[str, Callable[[], Any]] = {
-    **MODELS,
+    **{name: config for name, config in MODELS.items() if name not in _NOT_ASKED},
     "arcee": family("arcee", **_NO_BIASES),
     "ernie4_5": family("ernie4_5", use_bias=False),
     "exaone4": family("exaone4", num_hidden_layers=64, layer_types=KINDS * 16),
+    "granite4h": lambda: HYBRIDS["granite4h"](mamba_proj_bias=False, num_experts_per_tok=0),
+    "lfm2": lambda: HYBRIDS["lfm2"](conv_bias=False),
+    "qwen3_5": lambda: HYBRIDS["qwen3_5"](linear_key_head_dim=32, rms_norm_eps=1e-6),
     "gemma2, 46 layers": family("gemma2", num_hidden_layers=46, tie_word_embeddings=True, **_SQUARE),
     "gemma3, 62 layers": family(
         "gemma3_text", num_hidden_layers=62, layer_types=(["sliding_attention"] * 5 + KINDS[3:]) * 10 + KINDS[:2],
@@ -108,14 +115,21 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
         return {**config, "rotary_pct": 1.0}
     if kind == "hunyuan_v1_dense":
         return {**config, "max_position_embeddings": 32768}
+    if kind == "granitemoehybrid":
+        called = {"linear_attention": "mamba", "full_attention": "attention"}
+        width = config["shared_intermediate_size"]
+        return {**config, "layer_types": [called[each] for each in config["layer_types"]], "intermediate_size": width}
+    if kind == "qwen3_5_text":
+        return {**config, "full_attention_interval": 4}
     if kind == "ministral3":
         return {**config, "rope_parameters": {"mscale_all_dim": 0.0, **config["rope_parameters"]}}
     return config
 
 
-def rounded(name: str) -> bool:
-    """Whether llama.cpp looks the activation up in a table of half-precision numbers, which the others compute."""
-    return name.startswith(("gemma", "starcoder2"))
+def allowed(name: str) -> float:
+    """The largest error on floats. llama.cpp looks some activations up in a table of half-precision numbers; and its
+    logits of Qwen3.5 are 1e-4 off those in float64, ten times as much as transformers' in float32."""
+    return 2e-3 if name.startswith(("gemma", "starcoder2")) else 2e-4 if name.startswith("qwen3_5") else 1e-5
 
 
 # -- Tokens -----------------------------------------------------------------------------------------------------------

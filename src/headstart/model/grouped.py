@@ -30,11 +30,11 @@ class StoredWeights:
     shape: tuple[int, int]
     """Outputs, inputs."""
     bits: int
-    read_rows: Callable[[Rows], GroupedWeights | ChannelWeights]
+    read_rows: Callable[[Rows], GroupedWeights | ChannelWeights | JoinedWeights]
     by_output: bool = False
     """Whether they are `ChannelWeights`."""
 
-    def read(self, rows: Rows = slice(None)) -> GroupedWeights | ChannelWeights:
+    def read(self, rows: Rows = slice(None)) -> GroupedWeights | ChannelWeights | JoinedWeights:
         """The weights of some outputs."""
         return self.read_rows(rows)
 

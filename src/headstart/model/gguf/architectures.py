@@ -33,8 +33,9 @@ from transformers import (
     Starcoder2Config,
 )
 
-from headstart.model.gguf import gemma
+from headstart.model.gguf import gemma, hybrids
 from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description
+from headstart.model.gguf.metadata import Metadata
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,16 @@ class Architecture:
     """Tensors that are no parameters, and are read for the config."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What it calls tensors that others call otherwise: see `names`."""
+    halves: bool = False
+    """Whether gate and up are two tensors, where transformers has one matrix."""
+    recurrent: Callable[[Metadata, int], tuple[bool, ...]] | None = None
+    """Which layers are recurrent, by what a file states, for so many layers; None: no layer of any file."""
+    drafting: frozenset[str] = frozenset()
+    """Tensors of the heads that may follow the layers, which draft and are not read."""
 
 
 _FULL = "full_attention"
 _LAYERS_OF_EXAONE_32B = 64
-
-
-def _windowless(described: Description) -> dict[str, Any]:
-    """What `Description.rms` gives, of an architecture that has no windows."""
-    if (window := described.window()) is not None:
-        raise described.file.not_run(f"attention.sliding_window is {window}, which does not say in which layers")
-    return described.rms()
 
 
 def llama(described: Description) -> Any:
@@ -85,22 +85,22 @@ def llama(described: Description) -> Any:
 
 
 def qwen2(described: Description) -> Any:
-    return Qwen2Config(**_windowless(described), use_sliding_window=False)
+    return Qwen2Config(**described.windowless(), use_sliding_window=False)
 
 
 def qwen3(described: Description) -> Any:
     bias = described.has("attn_q.bias")
-    return Qwen3Config(**_windowless(described), use_sliding_window=False, attention_bias=bias)
+    return Qwen3Config(**described.windowless(), use_sliding_window=False, attention_bias=bias)
 
 
 def apertus(described: Description) -> Any:
     """The numbers of its activation stand in the metadata, one for each layer: see `weights`."""
-    return ApertusConfig(**_windowless(described), attention_bias=described.has("attn_q.bias"))
+    return ApertusConfig(**described.windowless(), attention_bias=described.has("attn_q.bias"))
 
 
 def arcee(described: Description) -> Any:
     return ArceeConfig(
-        **_windowless(described),
+        **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_up.bias"),
     )
@@ -118,7 +118,7 @@ def cohere2(described: Description) -> Any:
 
 
 def ernie(described: Description) -> Any:
-    return Ernie4_5Config(**_windowless(described), use_bias=described.has("attn_q.bias"))
+    return Ernie4_5Config(**described.windowless(), use_bias=described.has("attn_q.bias"))
 
 
 def exaone4(described: Description) -> Any:
@@ -130,27 +130,23 @@ def exaone4(described: Description) -> Any:
 
 
 def glm4(described: Description) -> Any:
-    return Glm4Config(**_windowless(described), attention_bias=described.has("attn_q.bias"))
+    return Glm4Config(**described.windowless(), attention_bias=described.has("attn_q.bias"))
 
 
 def granite(described: Description) -> Any:
     if not described.stated.flag("rope.scaling.finetuned", True):
         raise described.file.not_run("granite.rope.scaling.finetuned is false: it has no positions")
-    stated = described.stated
     return GraniteConfig(
-        **_windowless(described),
+        **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_gate.bias"),
-        attention_multiplier=stated.number("attention.scale", 0.0) or described.dim**-0.5,
-        embedding_multiplier=stated.number("embedding_scale", 0.0) or 1.0,
-        residual_multiplier=stated.number("residual_scale", 0.0) or 1.0,
-        logits_scaling=stated.positive("logit_scale", 1.0),
+        **described.multipliers(),
     )
 
 
 def hunyuan(described: Description) -> Any:
     """Its files state the base of the rotation as it comes out of the "alpha" of the original's config."""
-    return HunYuanDenseV1Config(**_windowless(described), attention_bias=described.has("attn_q.bias"))
+    return HunYuanDenseV1Config(**described.windowless(), attention_bias=described.has("attn_q.bias"))
 
 
 def mistral3(described: Description) -> Any:
@@ -201,7 +197,7 @@ def phi3(described: Description) -> Any:
 
 def seed_oss(described: Description) -> Any:
     return SeedOssConfig(
-        **_windowless(described),
+        **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         attention_out_bias=described.has("attn_output.bias"),
         mlp_bias=described.has("ffn_gate.bias"),
@@ -211,7 +207,7 @@ def seed_oss(described: Description) -> Any:
 def smollm3(described: Description) -> Any:
     """Every fourth layer has no positions."""
     return SmolLM3Config(
-        **_windowless(described),
+        **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_gate.bias"),
         no_rope_layer_interval=4,
@@ -241,7 +237,16 @@ ARCHITECTURES = {
     "gemma4": Architecture(gemma.gemma4, gemma.KEYS_OF_4, layered=True, tensors=frozenset({FREQUENCIES})),
     "glm4": Architecture(glm4, part=True),
     "granite": Architecture(granite, _SCALES, neighbours=True),
+    "granitehybrid": Architecture(
+        hybrids.granite, _SCALES | hybrids.KEYS_OF_GRANITE, neighbours=True, halves=True, recurrent=hybrids.without_keys
+    ),
     "hunyuan-dense": Architecture(hunyuan),
+    "lfm2": Architecture(
+        hybrids.lfm2,
+        hybrids.KEYS_OF_LFM2,
+        names={"output_norm": "token_embd_norm"},
+        recurrent=hybrids.without_keys,
+    ),
     "llama": Architecture(llama, neighbours=True, frequencies=True),
     "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
     "nemotron": Architecture(nemotron, part=True),
@@ -249,6 +254,14 @@ ARCHITECTURES = {
     "phi3": Architecture(phi3, part=True),
     "qwen2": Architecture(qwen2, frequencies=True),
     "qwen3": Architecture(qwen3, frequencies=True),
+    "qwen35": Architecture(
+        hybrids.qwen35,
+        hybrids.KEYS_OF_QWEN35,
+        part=True,
+        names={"ffn_norm": "post_attention_norm"},
+        recurrent=hybrids.by_period,
+        drafting=hybrids.DRAFTING_OF_QWEN35,
+    ),
     "seed_oss": Architecture(seed_oss, names={"ffn_norm": "post_attention_norm"}),
     "smollm3": Architecture(smollm3, neighbours=True),
     "starcoder2": Architecture(starcoder2),

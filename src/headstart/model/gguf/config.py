@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.architectures import ARCHITECTURES, Architecture
-from headstart.model.gguf.description import Description
+from headstart.model.gguf.description import DRAFTING, KV, Description
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.metadata import CONTROL, Metadata
 
@@ -51,6 +51,10 @@ def make_config(file: GgufFile) -> Any:
     if not heads or not hidden:
         raise file.damaged(f"{heads} heads of {hidden} numbers")
     layers = _layers(file, stated)
+    recurrent = (False,) * layers if architecture.recurrent is None else architecture.recurrent(stated, layers)
+    if all(recurrent):
+        raise file.not_run("no layer has attention")
+    attends = recurrent.index(False)
     local = "_swa" if architecture.layered else ""
     dim = stated.whole(f"attention.key_length{local}", hidden // heads)
     if (width := stated.whole(f"attention.value_length{local}", dim)) != dim:
@@ -59,15 +63,20 @@ def make_config(file: GgufFile) -> Any:
     if rotary != dim and not (architecture.part and rotary % 2 == 0 and 0 < rotary < dim):
         raise file.not_run(f"{name}.rope.dimension_count{local} is {rotary}, and heads are {dim} wide")
     if architecture.layered:
-        kv_heads, inner = (stated.wholes(key, layers)[0] for key in ("attention.head_count_kv", "feed_forward_length"))
+        kv_heads, inner = (stated.wholes(key, layers)[0] for key in (KV, "feed_forward_length"))
+    elif any(recurrent):
+        inner, each = stated.whole("feed_forward_length"), stated.wholes(KV, layers, heads)
+        kv_heads = each[attends]
+        if any(found != kv_heads for found, recurs in zip(each, recurrent, strict=True) if not recurs):
+            raise file.not_run(f"{name}.{KV} is {each}, not one number for all layers with attention")
     else:
-        kv_heads, inner = stated.whole("attention.head_count_kv", heads), stated.whole("feed_forward_length")
+        kv_heads, inner = stated.whole(KV, heads), stated.whole("feed_forward_length")
     if heads % (kv_heads or heads + 1):
         raise file.damaged(f"{heads} heads cannot share {kv_heads} heads of keys")
     vocabulary = _vocabulary(file, stated)
     _check_widths(file, {
-        "token_embd": (vocabulary, hidden), "blk.0.attn_output": (hidden, heads * dim),
-        "blk.0.ffn_down": (hidden, inner),
+        "token_embd": (vocabulary, hidden), f"blk.{attends}.attn_output": (hidden, heads * dim),
+        f"blk.{attends}.ffn_down": (hidden, inner),
     })  # fmt: skip
     common = {
         "vocab_size": vocabulary,
@@ -85,7 +94,7 @@ def make_config(file: GgufFile) -> Any:
         "dtype": _stored(file),
     }
     try:
-        return architecture.config(Description(file, stated, common, rotary))
+        return architecture.config(Description(file, stated, common, rotary, recurrent))
     except StrictDataclassError as error:
         raise file.damaged(f"{error.__cause__ or error}") from error
 
@@ -137,7 +146,10 @@ def _layers(file: GgufFile, stated: Metadata) -> int:
     held = len({name.split(".")[1] for name in file.tensors if name.startswith("blk.")})
     if not 0 < claimed <= held:
         raise file.damaged(f"it claims {claimed} layers, and holds tensors of {held}")
-    return claimed
+    drafting = stated.whole(DRAFTING, 0)
+    if drafting >= claimed:
+        raise file.damaged(f"{drafting} of its {claimed} layers draft")
+    return claimed - int(drafting)
 
 
 def _check_widths(file: GgufFile, shapes: Mapping[str, tuple[int, int]]) -> None:

@@ -19,8 +19,11 @@ LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.we
 FREQUENCIES = "rope_freqs.weight"
 """What each frequency of the rotation is divided by: how files of Llama 3.1 and later say their rope scaling."""
 
+KV = "attention.head_count_kv"
 LOCAL_BASE = "rope.freq_base_swa"
 PATTERN = "attention.sliding_window_pattern"
+DRAFTING = "nextn_predict_layers"
+"""How many of the blocks, the last ones, are heads that draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Description:
     """Sizes, tokens, dtype; neither norms nor rotation."""
     rotary: int
     """Numbers of a head that turn."""
+    recurrent: tuple[bool, ...]
+    """By layer."""
 
     @property
     def layers(self) -> int:
@@ -44,13 +49,32 @@ class Description:
         return int(self.common["head_dim"])
 
     def has(self, tensor: str) -> bool:
-        """Whether the first layer has this tensor."""
-        return f"blk.0.{tensor}" in self.file.tensors
+        """Whether the first layer with attention has this tensor."""
+        return f"blk.{self.recurrent.index(False)}.{tensor}" in self.file.tensors
+
+    def recurs(self, tensor: str) -> bool:
+        """Whether the first recurrent layer has this tensor."""
+        return True in self.recurrent and f"blk.{self.recurrent.index(True)}.{tensor}" in self.file.tensors
 
     def rms(self) -> dict[str, Any]:
         """`common`, the rotation, and the norms' epsilon as most configs call it."""
         eps = self.stated.positive("attention.layer_norm_rms_epsilon")
         return {**self.common, "rms_norm_eps": eps, "rope_parameters": self.rope()}
+
+    def windowless(self) -> dict[str, Any]:
+        """What `rms` gives, of an architecture that has no windows."""
+        if (window := self.window()) is not None:
+            raise self.file.not_run(f"attention.sliding_window is {window}, which does not say in which layers")
+        return self.rms()
+
+    def multipliers(self) -> dict[str, float]:
+        """Granite's factors of scores, of the embedding, of what a layer adds, and of the logits."""
+        return {
+            "attention_multiplier": self.stated.number("attention.scale", 0.0) or self.dim**-0.5,
+            "embedding_multiplier": self.stated.number("embedding_scale", 0.0) or 1.0,
+            "residual_multiplier": self.stated.number("residual_scale", 0.0) or 1.0,
+            "logits_scaling": self.stated.positive("logit_scale", 1.0),
+        }
 
     def centred(self, name: str) -> dict[str, Any]:
         """The same for norms that take the mean off, whose epsilon the config calls otherwise."""

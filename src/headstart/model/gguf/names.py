@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headstart.model.gguf.architectures import ARCHITECTURES, Architecture
+from headstart.model.gguf.description import DRAFTING
 from headstart.model.gguf.files import GgufFile
 from headstart.model.recipes import recipe_of
-from headstart.model.recipes.recipe import Layer, Norm, Recipe
+from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
+from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
+
+Order = NDArray[np.int64]
+Named = dict[str, tuple[str, ...]]
+"""Names of tensors, by the module or the parameter that they hold."""
 
 
 class Names:
@@ -16,12 +25,12 @@ class Names:
 
     def __init__(self, recipe: Recipe, architecture: Architecture) -> None:
         self.recipe, self.architecture = recipe, architecture
-        self._layers = {layer: _of_layer(layer, architecture.names) for _, layer in recipe.kinds}
+        self._layers = {layer: _of_layer(layer, architecture) for _, layer in recipe.kinds}
         outer = {recipe.embedding: "token_embd", recipe.head: "output"}
         if recipe.places is not None:
             outer[recipe.places] = "position_embd"
         if recipe.final_norm is not None and recipe.final_norm.name is not None:
-            outer[recipe.final_norm.name] = "output_norm"
+            outer[recipe.final_norm.name] = architecture.names.get("output_norm", "output_norm")
         if (inputs := recipe.inputs) is not None:
             outer |= {inputs.table: "per_layer_token_embd", inputs.projection: "per_layer_model_proj"}
             if inputs.norm.name is not None:
@@ -38,35 +47,41 @@ class Names:
         """
         return cls(recipe_of(config), ARCHITECTURES[file.metadata.text("general.architecture")])
 
-    def tensor(self, parameter: str) -> str:
-        """What the file calls a parameter; "" for one that files have no tensor for."""
+    def tensors(self, parameter: str) -> tuple[str, ...]:
+        """What the file calls a parameter: several where it keeps apart what transformers has one below the other, none
+        for one that files have no tensor for."""
         index, inner = self._place(parameter)
-        if index is None:
-            module, _, kind = parameter.rpartition(".")
-            return f"{self._outer[module]}.{kind}"
-        names, layer = self._layers[self.recipe.layers[index]], self.recipe.layers[index]
-        if inner == layer.attention.sinks:
-            return f"blk.{index}.attn_sinks.weight"
-        if inner == layer.factor:
-            return f"blk.{index}.layer_output_scale.weight"
         module, _, kind = inner.rpartition(".")
-        return "" if module == layer.mlp.numbers else f"blk.{index}.{names[module]}.{kind}"
+        if index is None:
+            return (f"{self._outer[module]}.{kind}",)
+        layer = self.recipe.layers[index]
+        if module == layer.mlp.numbers:
+            return ()
+        names = self._layers[layer]
+        found = names[inner] if inner in names else tuple(f"{each}.{kind}" for each in names[module])
+        return tuple(f"blk.{index}.{each}" for each in found)
+
+    def shapes(self, parameter: str, shape: Sequence[int]) -> list[tuple[int, ...]]:
+        """Of the tensors of a parameter of this shape; see `same_shape`."""
+        index, inner = self._place(parameter)
+        mixer = None if index is None else self.recipe.layers[index].mixer
+        if isinstance(mixer, Mamba2) and inner == f"{mixer.norm.name}.weight":
+            return [(mixer.groups, mixer.width // mixer.groups)]
+        tensors = self.tensors(parameter)
+        return [(shape[0] // len(tensors), *shape[1:]) for _ in tensors]
 
     def matrices(self) -> Iterator[tuple[str, str]]:
-        """The modules that hold matrices, each with what the file calls its weight."""
+        """The modules that hold matrices, each with what the file calls its weight, or a part of it."""
         inputs = self.recipe.inputs
-        for module in {self.recipe.embedding, self.recipe.head}:
-            yield module, self.tensor(f"{module}.weight")
-        for module in () if inputs is None else (inputs.table, inputs.projection):
-            yield module, self.tensor(f"{module}.weight")
-        for index, layer in enumerate(self.recipe.layers):
-            for name in layer.linears:
-                module = f"{self._prefix}{index}.{name}"
-                yield module, self.tensor(f"{module}.weight")
+        modules = {self.recipe.embedding, self.recipe.head} | (set() if inputs is None else {inputs.table})
+        for module in (*modules, *(() if inputs is None else (inputs.projection,)), *self._linears()):
+            for stored in self.tensors(f"{module}.weight"):
+                yield module, stored
 
     def together(self, module: str) -> list[str]:
         """The file's names of the matrices that are joined with this one, itself among them."""
-        return [self.tensor(f"{each}.weight") for each in self.recipe.joined_with(module)]
+        joined = self.recipe.joined_with(module)
+        return [stored for each in joined for stored in self.tensors(f"{each}.weight")]
 
     def added(self, parameter: str) -> float:
         """What files add to a norm's gain: what the model adds to it when it runs."""
@@ -76,28 +91,60 @@ class Names:
         found = [norm.offset for norm in norms if norm is not None and norm.name == module]
         return found[0] if found and kind == "weight" else 0.0
 
-    def interleaved(self, parameter: str) -> int:
-        """Heads of a parameter whose rows that turn together lie beside each other in the file, and half a head apart
-        in transformers; 0 for any other."""
-        index, inner = self._place(parameter)
-        if index is None or not self.architecture.neighbours:
-            return 0
-        attention = self.recipe.layers[index].attention
-        if len(attention.qkv) == 1 or (attention.rope is not None and attention.rope.pairs):
-            return 0
-        counts = dict(zip(attention.qkv, (attention.heads, attention.kv_heads), strict=False))
-        return counts.get(inner.rpartition(".")[0], 0)
+    def rows(self, parameter: str) -> Order | None:
+        """Which row of the file each row of a parameter is; None where they lie alike.
 
-    def unused(self) -> set[str]:
+        Rows of a head that turn together may lie beside each other, where transformers has them half a head apart. And
+        value heads of the delta rule come round by round, one of each key head, where transformers has those of a key
+        head together.
+        """
+        index, inner = self._place(parameter)
+        if index is None:
+            return None
+        mixer, module = self.recipe.layers[index].mixer, inner.rpartition(".")[0]
+        if isinstance(mixer, DeltaRule):
+            return _rows_of_heads(mixer, inner, module)
+        if not isinstance(mixer, Attention) or not self.architecture.neighbours:
+            return None
+        if len(mixer.qkv) == 1 or (mixer.rope is not None and mixer.rope.pairs):
+            return None
+        heads = dict(zip(mixer.qkv, (mixer.heads, mixer.kv_heads), strict=False)).get(module, 0)
+        return np.arange(heads * mixer.dim).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1) if heads else None
+
+    def columns(self, parameter: str) -> Order | None:
+        """Which input of the file each input of a matrix is; None where they lie alike. See `rows`."""
+        index, inner = self._place(parameter)
+        mixer = None if index is None else self.recipe.layers[index].mixer
+        if not isinstance(mixer, DeltaRule) or inner != f"{mixer.out}.weight":
+            return None
+        return _by_key_head(mixer, mixer.value_dim)
+
+    def is_decay(self, parameter: str) -> bool:
+        """Whether files hold -exp of this parameter."""
+        index, inner = self._place(parameter)
+        mixer = None if index is None else self.recipe.layers[index].mixer
+        return isinstance(mixer, DeltaRule | Mamba2) and inner == mixer.decay
+
+    def unused(self, file: GgufFile) -> set[str]:
         """Tensors that files may hold and no model reads: keys and values of layers that attend to those of another,
-        which checkpoints of Gemma 4 have."""
-        shared = [index for index, layer in enumerate(self.recipe.layers) if layer.attention.keys_of is not None]
-        return {f"blk.{index}.{name}.weight" for index in shared for name in ("attn_k", "attn_v", "attn_k_norm")}
+        which checkpoints of Gemma 4 have, and heads that draft."""
+        layers = len(self.recipe.layers)
+        attentions = ((index, layer.mixer) for index, layer in enumerate(self.recipe.layers))
+        shared = [index for index, mixer in attentions if isinstance(mixer, Attention) and mixer.keys_of is not None]
+        found = {f"blk.{index}.{name}.weight" for index in shared for name in ("attn_k", "attn_v", "attn_k_norm")}
+        architecture = file.metadata.text("general.architecture")
+        drafting = range(layers, layers + file.metadata.whole(f"{architecture}.{DRAFTING}", 0))
+        return found | {f"blk.{index}.{name}.weight" for index in drafting for name in self.architecture.drafting}
 
     def may_be_missing(self, parameter: str) -> bool:
         """Whether a file may leave this out, which is zero then: the bias of an attention's output."""
         index, inner = self._place(parameter)
-        return index is not None and inner == f"{self.recipe.layers[index].attention.out}.bias"
+        mixer = None if index is None else self.recipe.layers[index].mixer
+        return isinstance(mixer, Attention) and inner == f"{mixer.out}.bias"
+
+    def _linears(self) -> Iterator[str]:
+        for index, layer in enumerate(self.recipe.layers):
+            yield from (f"{self._prefix}{index}.{name}" for name in layer.linears)
 
     def _place(self, parameter: str) -> tuple[int | None, str]:
         """The number of a layer and a name below it; None and a name below the model outside of layers."""
@@ -107,29 +154,88 @@ class Names:
         return int(index), inner
 
 
+def same_shape(found: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether shapes are the same but for axes of one, which files drop or add."""
+    return [n for n in found if n != 1] == [n for n in wanted if n != 1]
+
+
+def _rows_of_heads(mixer: DeltaRule, inner: str, module: str) -> Order | None:
+    values = _by_key_head(mixer, mixer.value_dim)
+    if values is None:
+        return None
+    before = mixer.channels - mixer.width  # queries and keys
+    if module in (mixer.inputs[0], mixer.conv):
+        return np.concatenate([np.arange(before), before + values])
+    if module == mixer.inputs[1]:
+        return values
+    each = (mixer.decay, mixer.bias)
+    return _by_key_head(mixer, 1) if inner in each or module in mixer.inputs[2:] else None
+
+
+def _by_key_head(mixer: DeltaRule, width: int) -> Order | None:
+    """The order of value heads of this width that puts those of a key head together."""
+    rounds = mixer.heads // mixer.key_heads
+    if rounds == 1:
+        return None
+    return np.arange(mixer.heads * width).reshape(rounds, mixer.key_heads, width).swapaxes(0, 1).reshape(-1)
+
+
 def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
-    attention = layer.attention
-    yield from zip(
-        ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "attn_q_norm", "attn_k_norm", "post_norm"),
-        (
-            layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out, attention.q_norm, attention.k_norm,
-            layer.input and layer.input.norm,
-        ),
-        strict=True,
-    )  # fmt: skip
+    mixer, own = layer.mixer, layer.input
+    yield "attn_norm", layer.attention_in
+    yield "post_attention_norm", layer.attention_out
+    yield "ffn_norm", layer.mlp_in
+    yield "post_ffw_norm", layer.mlp_out
+    if isinstance(mixer, Attention):
+        yield "attn_q_norm", mixer.q_norm
+        yield "attn_k_norm", mixer.k_norm
+    elif isinstance(mixer, DeltaRule | Mamba2):
+        yield "ssm_norm", mixer.norm
+    yield "post_norm", None if own is None else own.norm
 
 
-def _of_layer(layer: Layer, called: Mapping[str, str]) -> dict[str, str]:
-    """What a file calls the modules of a layer."""
-    attention, mlp = layer.attention, layer.mlp
-    apart = ("attn_q", "attn_k", "attn_v")
-    joined = len(attention.qkv) == 1 and attention.keys_of is None
-    found = {attention.out: "attn_output", mlp.down: "ffn_down"}
-    found |= dict(zip(attention.qkv, ("attn_qkv",) if joined else apart, strict=False))
-    found |= dict(zip(mlp.gate_up, ("ffn_gate", "ffn_up")[-len(mlp.gate_up) :], strict=True))
+def _of_layer(layer: Layer, architecture: Architecture) -> Named:
+    """What a file calls the modules of a layer, and its parameters that are in no module."""
+    mlp, called = layer.mlp, architecture.names
+    found: Named = {mlp.down: ("ffn_down",)}
+    if architecture.halves:
+        found[mlp.gate_up[0]] = ("ffn_gate", "ffn_up")
+    else:
+        found |= zip(mlp.gate_up, (("ffn_gate",), ("ffn_up",))[-len(mlp.gate_up) :], strict=True)
     if (own := layer.input) is not None:
-        found |= {own.gate: "inp_gate", own.out: "proj"}
+        found |= {own.gate: ("inp_gate",), own.out: ("proj",)}
+    if layer.factor is not None:
+        found[layer.factor] = ("layer_output_scale.weight",)
+    if isinstance(layer.mixer, Attention):
+        found |= _of_attention(layer.mixer)
+    elif layer.mixer is not None:
+        found |= _of_recurrence(layer.mixer)
     for role, norm in _norms(layer):
         if norm is not None and norm.name is not None:
-            found.setdefault(norm.name, called.get(role, role))  # a parallel layer has one norm for both
+            found.setdefault(norm.name, (called.get(role, role),))  # a parallel layer has one norm for both
+    return found
+
+
+def _of_attention(attention: Attention) -> Named:
+    apart = ("attn_q", "attn_k", "attn_v")
+    joined = len(attention.qkv) == 1 and attention.keys_of is None
+    found: Named = {
+        module: (name,) for module, name in zip(attention.qkv, ("attn_qkv",) if joined else apart, strict=False)
+    }
+    found[attention.out] = ("attn_output",)
+    if attention.sinks is not None:
+        found[attention.sinks] = ("attn_sinks.weight",)
+    return found
+
+
+def _of_recurrence(mixer: Recurrent) -> Named:
+    if isinstance(mixer, ShortConv):
+        names = zip((*mixer.inputs, mixer.conv, mixer.out), ("in_proj", "conv", "out_proj"), strict=True)
+        return {module: (f"shortconv.{name}",) for module, name in names}
+    inputs = ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha") if isinstance(mixer, DeltaRule) else ("ssm_in",)
+    found: Named = {module: (name,) for module, name in zip(mixer.inputs, inputs, strict=True)}
+    found |= {mixer.conv: ("ssm_conv1d",), mixer.out: ("ssm_out",)}
+    found |= {mixer.decay: ("ssm_a",), mixer.bias: ("ssm_dt.bias",)}
+    if isinstance(mixer, Mamba2):
+        found[mixer.skip] = ("ssm_d",)
     return found

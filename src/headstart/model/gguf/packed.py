@@ -55,8 +55,11 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
     """Bytes of the model's weights as they will lie in memory. read: only of those that a forward of one row reads."""
     names = Names.of(file, config)
     modules = {stored: module for module, stored in names.matrices()}
+    unused = names.unused(file)
     total = 0.0
     for stored, tensor in file.tensors.items():
+        if stored in unused:
+            continue
         if read and stored == "token_embd.weight" and not config.tie_word_embeddings:
             continue
         bits = float(torch.finfo(dtype).bits)

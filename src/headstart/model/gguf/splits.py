@@ -75,6 +75,7 @@ SPLITS = {
     "llama-bpe": _OF_LLAMA3,
     "llama3": _OF_LLAMA3,
     "llama-v3": _OF_LLAMA3,
+    "lfm2": _OF_LLAMA3,
     "qwen2": Split((_QWEN2,), composed=True),
     "deepseek-r1-qwen": Split((_QWEN2,)),
     "deepseek-coder": Split(_DEEPSEEK_CODER),

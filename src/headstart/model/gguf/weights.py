@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,19 @@ from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.coded import empty, without_memory
-from headstart.model.gguf import header
 from headstart.model.gguf.blocks import decoded, floats
 from headstart.model.gguf.description import FREQUENCIES, LONG_FACTORS, SHORT_FACTORS, factors_of
 from headstart.model.gguf.files import GgufFile
-from headstart.model.gguf.names import Names
-from headstart.model.grouped import GroupedWeights, Rows, StoredWeights, stacked
+from headstart.model.gguf.names import Names, same_shape
+from headstart.model.grouped import (
+    ChannelWeights,
+    GroupedWeights,
+    JoinedWeights,
+    Rows,
+    StoredWeights,
+    side_by_side,
+    stacked,
+)
 
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
@@ -33,14 +41,14 @@ def check_tensors(file: GgufFile, config: Any) -> None:
     names = Names.of(file, config)
     wanted = _wanted(names, config)
     for name, (parameter, shape) in wanted.items():
-        if name in file.tensors and file.tensors[name].shape != shape:
+        if name in file.tensors and not same_shape(file.tensors[name].shape, shape):
             raise file.damaged(f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
         if name not in file.tensors and not names.may_be_missing(parameter):
             raise file.damaged(f"tensor {name!r} is missing")
     rope = config.rope_parameters or {}
     by_length = {LONG_FACTORS, SHORT_FACTORS} if rope.get("rope_type") == "longrope" else set()
     divided = {FREQUENCIES} if names.architecture.frequencies else set()
-    others = names.unused() | by_length | divided | names.architecture.tensors
+    others = names.unused(file) | by_length | divided | names.architecture.tensors
     left = sorted(file.tensors.keys() - wanted.keys() - others)
     if left:
         raise UnsupportedModel(
@@ -49,7 +57,7 @@ def check_tensors(file: GgufFile, config: Any) -> None:
         )
     activation_numbers(file, names)
     factors = file.tensors.get(FREQUENCIES)
-    rotary = max((each.attention.rope.rotary for each in names.recipe.layers if each.attention.rope), default=0)
+    rotary = max((each.rope.rotary for each in names.recipe.attentions if each.rope), default=0)
     if factors is not None and factors.shape != (rotary // 2,):
         raise file.damaged(f"{FREQUENCIES} has {factors.count} numbers for heads of which {rotary} turn")
 
@@ -58,16 +66,15 @@ def _wanted(names: Names, config: Any) -> dict[str, tuple[str, tuple[int, ...]]]
     """By the name of each tensor that the model needs: a parameter of that kind, and its shape. Where all layers are
     alike, a model of the first one is made."""
     layers = config.num_hidden_layers
-    if not names.architecture.layered:
+    if not names.architecture.layered and not names.recipe.recurrent:
         config = _first_layer(config)
     found = {}
     for parameter, tensor in _stored(without_memory(config)):
-        name = names.tensor(parameter)
-        if not name:
-            continue
-        _, dot, inner = name.partition("blk.0.")
-        each = [f"blk.{index}.{inner}" for index in range(layers)] if dot and config.num_hidden_layers == 1 else [name]
-        found.update(dict.fromkeys(each, (parameter, tuple(tensor.shape))))
+        for name, shape in zip(names.tensors(parameter), names.shapes(parameter, tensor.shape), strict=True):
+            _, dot, inner = name.partition("blk.0.")
+            alike = dot and config.num_hidden_layers == 1
+            each = [f"blk.{index}.{inner}" for index in range(layers)] if alike else [name]
+            found.update(dict.fromkeys(each, (parameter, shape)))
     return found
 
 
@@ -116,7 +123,7 @@ def fill(model: Any, file: GgufFile, config: Any) -> None:
     """Read all parameters of a model on the CPU, and what its rotation is divided by."""
     names = Names.of(file, config)
     for name, tensor in _stored(model):
-        if names.tensor(name):
+        if names.tensors(name):
             read(file, names, name, tensor.data)
     for index, each in activation_numbers(file, names).items():
         module = model.get_submodule(f"{names.recipe.stack}.{index}.{names.recipe.layers[index].mlp.numbers}")
@@ -127,51 +134,51 @@ def fill(model: Any, file: GgufFile, config: Any) -> None:
 
 
 def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
-    """Read a parameter, by its name in transformers, into a tensor of its shape."""
-    tensor = file.tensors.get(names.tensor(parameter))
-    if tensor is None:  # of those that were checked, the bias of an output projection alone may be missing
+    """Read a parameter, by its name in transformers, into a tensor of its shape.
+
+    Raises:
+        DamagedModel: decays do not decay.
+    """
+    tensors = [file.tensors[name] for name in names.tensors(parameter) if name in file.tensors]
+    order, columns = names.rows(parameter), names.columns(parameter)
+    if not tensors:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
-    elif added := names.added(parameter):
-        to.copy_(torch.from_numpy(floats(tensor)[0]) - added)
+    elif to.dim() != 2:
+        values = floats(tensors[0]).reshape(to.shape) - np.float32(names.added(parameter))
+        if names.is_decay(parameter):
+            if not (np.isfinite(values).all() and (values < 0).all()):
+                raise file.damaged(f"{tensors[0].name} holds numbers that are not negative")
+            values = np.log(-values)
+        to.copy_(torch.from_numpy(values if order is None else values[order]))
     else:
-        _fill(to, tensor, names.interleaved(parameter))
+        for part, tensor in zip(to.chunk(len(tensors)), tensors, strict=True):
+            for rows in _slices(*part.shape):
+                found = floats(tensor, rows if order is None else order[rows])
+                part[rows] = torch.from_numpy(found if columns is None else found[:, columns])
 
 
 def grouped_matrix(file: GgufFile, names: Names, parameter: str) -> StoredWeights:
     """A matrix that the file holds as codes, by the parameter's name in transformers, its rows in transformers' order:
     for products that run on the codes themselves."""
-    tensor = file.tensors[names.tensor(parameter)]
-    outputs, inputs = tensor.shape
-    heads = names.interleaved(parameter)
-    order = np.arange(outputs)
-    if heads:
-        order = order.reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+    tensors = [file.tensors[name] for name in names.tensors(parameter)]
+    inputs = tensors[0].shape[1]
+    ends = np.cumsum([tensor.shape[0] for tensor in tensors])
+    order, columns = names.rows(parameter), names.columns(parameter)
+    order = np.arange(ends[-1]) if order is None else order
+    belongs = None if columns is None else np.argsort(columns).astype(np.int32)
 
-    def rows_of(rows: Rows) -> GroupedWeights:
+    def rows_of(rows: Rows) -> GroupedWeights | ChannelWeights | JoinedWeights:
         wanted = order[rows]
-        slices = [wanted[part] for part in _slices(len(wanted), inputs)]
-        return stacked([decoded(tensor, each) for each in slices])
+        among = np.searchsorted(ends, wanted, side="right")
+        found = []
+        for run in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1):
+            tensor = tensors[among[run[0]]]
+            own = wanted[run] - (ends[among[run[0]]] - tensor.shape[0])
+            codes = stacked([decoded(tensor, own[part]) for part in _slices(len(own), inputs)])
+            found.append(codes if belongs is None else replace(codes, order=belongs))
+        return side_by_side(found)
 
-    return StoredWeights((outputs, inputs), tensor.type.bits, rows_of)
-
-
-def _fill(parameter: Tensor, tensor: header.Tensor, heads: int) -> None:
-    """Copy a tensor into a parameter of its shape. heads: see `Names.interleaved`."""
-    if parameter.dim() == 1:
-        row = torch.from_numpy(floats(tensor)[0])
-        parameter.copy_(row if not heads else row.view(heads, -1, 2).transpose(1, 2).reshape(-1))
-        return
-    places = parameter
-    if heads:  # [heads, 2, dim / 2, inputs] seen in the order of the file
-        places = parameter.view(heads, 2, -1, parameter.shape[-1]).transpose(1, 2)
-    for rows in _slices(parameter.shape[0], parameter.shape[1]):
-        found = torch.from_numpy(floats(tensor, rows))
-        if not heads:
-            places[rows] = found
-        else:
-            index = torch.arange(rows.start, rows.stop)
-            half = places.shape[1]
-            places[index // (2 * half), index // 2 % half, index % 2] = found.to(parameter.dtype)
+    return StoredWeights((int(ends[-1]), inputs), min(tensor.type.bits for tensor in tensors), rows_of)
 
 
 def _slices(rows: int, inputs: int) -> Iterator[slice]:

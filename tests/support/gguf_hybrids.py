@@ -1,0 +1,109 @@
+"""What llama.cpp's converter makes of models with recurrent layers: keys, and tensors that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+ARCHITECTURES = {"lfm2": "lfm2", "qwen3_5_text": "qwen35", "granitemoehybrid": "granitehybrid"}
+"""By `model_type`."""
+
+
+def metadata(config: Any) -> dict[str, Any]:
+    """Below the architecture's name, instead of what it writes of other models or beside it."""
+    kv_heads = [config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types]
+    if config.model_type == "lfm2":
+        return {
+            "attention.head_count_kv": kv_heads,
+            "attention.layer_norm_epsilon": None,
+            "attention.layer_norm_rms_epsilon": config.norm_eps,
+            "feed_forward_length": _width_of_lfm2(config),
+            "shortconv.l_cache": config.conv_L_cache,
+        }
+    if config.model_type == "granitemoehybrid":
+        rope = config.position_embedding_type == "rope"
+        return {
+            "attention.head_count_kv": kv_heads,
+            "context_length": config.max_position_embeddings if rope else 2**20,
+            "expert_count": 0,
+            "expert_used_count": config.num_experts_per_tok,
+            "expert_shared_feed_forward_length": config.shared_intermediate_size,
+            "feed_forward_length": config.shared_intermediate_size,
+            "logit_scale": float(config.logits_scaling),
+            "rope.scaling.finetuned": rope,
+            "ssm.conv_kernel": config.mamba_d_conv,
+            "ssm.group_count": config.mamba_n_groups,
+            "ssm.inner_size": config.mamba_expand * config.hidden_size,
+            "ssm.state_size": config.mamba_d_state,
+            "ssm.time_step_rank": config.mamba_n_heads,
+        }
+    return {
+        "attention.recurrent_layers": [kind == "linear_attention" for kind in config.layer_types],
+        "full_attention_interval": 4,
+        "rope.dimension_sections": [*config.rope_parameters["mrope_section"], 0],
+        "ssm.conv_kernel": config.linear_conv_kernel_dim,
+        "ssm.group_count": config.linear_num_key_heads,
+        "ssm.inner_size": config.linear_value_head_dim * config.linear_num_value_heads,
+        "ssm.state_size": config.linear_key_head_dim,
+        "ssm.time_step_rank": config.linear_num_value_heads,
+    }
+
+
+def _width_of_lfm2(config: Any) -> int:
+    if not config.block_auto_adjust_ff_dim:
+        return int(config.intermediate_size)
+    width = int(config.block_ffn_dim_multiplier * int(2 * config.intermediate_size / 3))
+    return int(-(-width // config.block_multiple_of) * config.block_multiple_of)
+
+
+def table_name(parameter: str) -> str:
+    """How the converter's table calls a parameter."""
+    return parameter.replace(".dt_bias", ".dt_proj.bias")
+
+
+def bare(stored: str) -> str:
+    """A stored name without the ending that parameters have which are no module's."""
+    return stored.removesuffix(".weight") if stored.endswith((".ssm_a.weight", ".ssm_d.weight")) else stored
+
+
+def changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """What the converter writes of a parameter that the table calls `stored`."""
+    kind, block = config.model_type, stored.rpartition(".ffn")[0]
+    if ".input_linear." in name:
+        yield f"{block}.ffn_gate.weight", values[: len(values) // 2]
+        yield f"{block}.ffn_up.weight", values[len(values) // 2 :]
+        return
+    if ".output_linear." in name:
+        stored = f"{block}.ffn_down.weight"
+    if values.ndim == 3:
+        values = values.squeeze(1)  # of a convolution
+    if name.endswith(".A_log"):
+        values = -np.exp(values)
+    if kind == "granitemoehybrid" and stored.endswith(("ssm_a", "ssm_d")):
+        values = values[:, None]
+    if kind == "granitemoehybrid" and stored.endswith("ssm_norm.weight"):
+        values = values.reshape(config.mamba_n_groups, -1)
+    if kind == "qwen3_5_text":
+        if ".linear_attn." in name and not name.endswith(".norm.weight"):
+            values = _by_rounds(config, name, values)
+        elif stored.endswith("norm.weight") and "ssm_norm" not in stored:
+            values = values + 1
+    yield stored, values
+
+
+def _by_rounds(config: Any, name: str, values: np.ndarray) -> np.ndarray:
+    """Value heads one of each key head after the other, where transformers has those of a key head together."""
+    keys, width = config.linear_num_key_heads, config.linear_value_head_dim
+    inner = width * config.linear_num_value_heads
+    if ".out_proj." in name:
+        return _turned(values.T, keys, width).T
+    if ".in_proj_qkv." in name or ".conv1d." in name:
+        return np.concatenate([values[:-inner], _turned(values[-inner:], keys, width)])
+    return _turned(values, keys, width if ".in_proj_z." in name else 1)
+
+
+def _turned(values: np.ndarray, keys: int, width: int) -> np.ndarray:
+    by_head = values.reshape(keys, -1, width, *values.shape[1:])
+    return np.ascontiguousarray(by_head.swapaxes(0, 1)).reshape(values.shape)
