@@ -345,8 +345,8 @@ CACHE = [
     ("a slot is let go twice", "self._free.append(slot)", "self._free += [slot, slot]"),
     (
         "a free slot is not empty",
-        "        self.lengths[slot] = len(kept)\n",
-        "",
+        "        self.lengths[slot] = length\n        self._free.append(slot)\n",
+        "        self._free.append(slot)\n",
     ),
 ]
 

@@ -221,9 +221,9 @@ class Workshop:
         if not path.exists():
             near = AutoModelForCausalLM.from_pretrained(self.checkpoint(near=True))
             last = torch.tensor([LETTERS.index(word[-1]) for word in words])
-            for parameter in near.parameters():
-                if len(parameter) == VOCAB:  # a row for each token
-                    parameter.data = parameter.data[last]
+            by_token = [near.get_output_embeddings(), *(x for x in near.modules() if isinstance(x, torch.nn.Embedding))]
+            for weight in {id(x.weight): x.weight for x in by_token if len(x.weight) == VOCAB}.values():
+                weight.data = weight.data[last]
             for name in ("vocab_size", "vocab_size_per_layer_input"):
                 if hasattr(near.config, name):
                     setattr(near.config, name, len(words))

@@ -489,7 +489,7 @@ def test_what_a_config_states_has_the_effect_it_has_in_transformers(name: str) -
         try:
             off = error(logits_of(ModelRunner(adopt(model), max_length=LENGTH)), want)
         except UnsupportedModel as refused:
-            if not name.startswith(UNDRIVEN):
+            if not name.startswith(UNDRIVEN) and name not in RECURRENT:  # whose modules keep no states for us
                 wrong.append(f"{field}: {refused}")
             continue
         if not off < MOST[torch.float32]:
