@@ -17,7 +17,6 @@ from headstart.engine.guarded_drafter import asking
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
 from headstart.model import loading
-from headstart.model.heads.mtp_checkpoint import MTP, has_head
 from headstart.types import TreeKind
 
 DrafterName = str | Path
@@ -31,6 +30,9 @@ SELF_INT4 = "self-int4"
 """The target's own weights, rounded to 4 bits, as its draft model (ML-SpecQD, arXiv 2503.13565)."""
 NOTE = "headstart.json"
 """A file beside a target's config that may name the drafter to use: {"drafter": PATH OR HUB ID, OR A LIST}."""
+
+MTP = "mtp"
+"""The name of a head that a checkpoint holds beside its model."""
 
 _FOR_BUNDLED = ("ngram", loading.BUNDLED)
 _FOR_KNOWN = ("ngram", KNOWN)
@@ -178,6 +180,8 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
 
 def holds_mtp(target: str) -> bool:
     """Whether the target's own checkpoint holds an MTP head that can be run."""
+    from headstart.model.heads.mtp_checkpoint import has_head  # few targets have one
+
     folder = loading.config_folder(target)
     return folder is not None and has_head(folder)
 

@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.base.errors import DamagedModel, HeadstartError, InvalidOption, UnsupportedModel
 from headstart.loading.checkpoint import Checkpoint, check_quantize, find_device
-from headstart.loading.choice import SELF_INT4, choose, holds_mtp
+from headstart.loading.choice import MTP, SELF_INT4, choose, holds_mtp
 from headstart.loading.known_heads import head_for
 from headstart.loading.options import InfoOptions, TargetOptions
 from headstart.model import int4, loading, native
@@ -24,7 +24,6 @@ from headstart.model.decoders.fused import FusedDecoder, not_run
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.gguf.files import is_gguf, open_gguf
-from headstart.model.heads.mtp_checkpoint import MTP
 from headstart.model.memory import free_bytes
 from headstart.model.native.weights import why_not
 from headstart.model.quantised.checkpoint import plain

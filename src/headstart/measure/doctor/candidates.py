@@ -11,11 +11,10 @@ from typing import Literal
 from headstart.base.errors import HeadstartError, InvalidOption
 from headstart.drafters.building import PREFIX
 from headstart.loading.checkpoint import Checkpoint, check_sizes
-from headstart.loading.choice import BUNDLED_HEADS, KNOWN, SELF_INT4, head_kind, holds_mtp, weights_of_kind
+from headstart.loading.choice import BUNDLED_HEADS, KNOWN, MTP, SELF_INT4, head_kind, holds_mtp, weights_of_kind
 from headstart.loading.known_heads import head_for
 from headstart.loading.load import Target
 from headstart.model import loading
-from headstart.model.heads.mtp_checkpoint import MTP
 from headstart.model.tokens.tokenizers import differences
 from headstart.model.tokens.translation import Translation
 

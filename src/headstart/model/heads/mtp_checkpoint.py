@@ -35,8 +35,6 @@ from headstart.model.reading import object_in
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.recipe import Attention, Layer, Recipe
 
-MTP = "mtp"
-
 
 @dataclass(frozen=True, slots=True)
 class Form:
