@@ -15,9 +15,10 @@ import torch
 from engine.test_matrix import check_cells
 from scipy.stats import chi2
 from support.http_server import serving
-from support.hybrid_checkpoints import KINDS, checkpoint, config, random_hybrid
+from support.hybrid_checkpoints import KINDS, checkpoint, config
 from support.matrix_cells import CONTEXT, ENTRIES, LETTERS, RULES, SETTINGS, WIDTH, Entry, Workshop, tokenizer
 from support.matrix_distributions import EOS, VOCAB, model
+from support.tiny import drawn
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
@@ -39,7 +40,7 @@ class HybridShop(Workshop):
         path = self._root / ("near" if near else "target")
         if not path.exists():
             made = config(self.kind, vocab=VOCAB, width=WIDTH, context=CONTEXT, bos=None, eos=EOS)
-            random_hybrid(made, scale=0.35, noise=0.12 if near else 0.0).save_pretrained(path)
+            drawn(made, scale=0.35, noise=0.12 if near else 0.0).save_pretrained(path)
             tokenizer(tuple(LETTERS)).save_pretrained(path)
         return str(path)
 

@@ -7,12 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers as tf
-from transformers import AutoModelForCausalLM
 
 from support.byte_models import CHAT_TEMPLATE
-from support.tiny import VOCAB, byte_tokenizer
+from support.tiny import VOCAB, byte_tokenizer, drawn
 
 _ROPE = {"rope_type": "default", "rope_theta": 1e4}
 _PARTIAL = _ROPE | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
@@ -45,27 +43,12 @@ def config(
     )  # fmt: skip
 
 
-def random_hybrid(made: Any, *, scale: float = 0.2, noise: float = 0.0) -> Any:
-    """A float32 model of this config. `noise`: slightly off, a draft that is sometimes right."""
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(made).float().eval()
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0, scale, generator=generator)
-        for parameter in model.parameters():
-            if parameter.dim() > 1 and noise:
-                parameter += noise * torch.randn(parameter.shape, generator=generator)
-    return model
-
-
 @cache
 def checkpoint(root: Path, kind: str, *, noise: float = 0.0, chat: bool = False) -> str:
     """The directory of such a model, over bytes if it is for chats."""
     path = root / f"{kind}-{noise}-{chat}"
     made = config(kind, vocab=258, context=2048, bos=256, eos=256) if chat else config(kind)
-    random_hybrid(made, noise=noise).save_pretrained(path)
+    drawn(made, noise=noise).save_pretrained(path)
     if chat:
         tokenizer = byte_tokenizer()
         tokenizer.chat_template = CHAT_TEMPLATE

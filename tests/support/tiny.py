@@ -76,8 +76,13 @@ ARCHITECTURES: dict[str, Any] = {
 def random_model(name: str, *, seed: int = 0, scale: float = 0.2, noise: float = 0.0) -> Any:
     """A float32 model with weights N(0, scale^2). `noise` perturbs them: the same model, slightly off, is a draft
     whose guesses are sometimes right."""
+    return drawn(ARCHITECTURES[name](), seed=seed, scale=scale, noise=noise)
+
+
+def drawn(config: Any, *, seed: int = 0, scale: float = 0.2, noise: float = 0.0) -> Any:
+    """The same of any config."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(ARCHITECTURES[name]()).eval()
+    model = AutoModelForCausalLM.from_config(config).float().eval()
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -6,6 +6,7 @@ one after the other, so this is the plain twin of the row kernels and what runs 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ class IndexedWalk:
         self.places = torch.tensor(walk.places, dtype=torch.long, device=device)
 
 
-class TensorMixer:
+class TensorMixer(ABC):
     """A recurrent layer of a recipe. Subclasses say what is made of the convolution's outputs."""
 
     def __init__(self, owner: Any, mixer: Recurrent, linear: type[PackedLinear] | type[PlainLinear]) -> None:
@@ -73,18 +74,18 @@ class TensorMixer:
         log[indexed.places] = torch.cat((pool[indexed.written], all_gates[indexed.written]), -1)
         return outputs[indexed.visit_of]
 
+    @abstractmethod
     def _fed(self, projected: Tensor) -> tuple[Tensor, Tensor]:
         """The convolution's inputs [M, channels] and the gates [M, gates] of rows [M, outputs]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _recur(self, summed: Tensor, gates: Tensor, state: Tensor, walk: Walk) -> tuple[list[Tensor], Tensor]:
         """summed [visits, channels], gates [visits, gates]: of each visit; state [numbers]: of the source. Returns the
         states of the walk's stores and the outputs [visits, width]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _out(self, outputs: Tensor, projected: Tensor) -> Tensor:
         """What goes into the output layer [M, width]."""
-        raise NotImplementedError
 
     def weights(self) -> Iterable[Tensor]:
         yield from self._inputs.weights()
