@@ -50,12 +50,14 @@ class Format:
         "python": NAME(KEY=VALUE, ...), values as Python writes them.
         "object": NAME{KEY:VALUE, ...}, keys without quotes, strings between two `quote`.
         "channels": gpt-oss's messages, each with a channel and a recipient; the rest of the table does not apply.
-    keys: of "json": what an object's members mean ("name", "arguments", "id"), and what they are called, in order.
+    keys: of "json": what an object's members mean ("name", "arguments", "id", "index"), and what they are called, in
+        order.
     after_name: may have the slots {id} and {index} (of the call, from 0).
     typed: of "xml": whether a key is followed by true"> or false">, for strings and other values.
     also: marks that some replies have in place of `begin` and `open`.
     at_start: whether a call has no mark, and so counts as one only at the beginning of a reply.
     parallel: whether one reply may have several calls.
+    id_length: letters and digits of a call's id, where templates refuse other ids; 0 takes any.
     signs: where a template does not write calls of the past: what its prompts or its vocabulary have instead, all of
         them.
     """
@@ -76,6 +78,7 @@ class Format:
     also: tuple[str, ...] = ()
     at_start: bool = False
     parallel: bool = True
+    id_length: int = 0
     signs: tuple[str, ...] = ()
 
     @property
@@ -109,7 +112,8 @@ class Format:
                 members = {
                     "name": _dumps(call.name, join),
                     "arguments": call.arguments if found is None else _dumps(found, join),
-                    "id": _dumps(call.id or str(index), join),
+                    "id": _dumps(call.id, join),
+                    "index": _dumps(str(index), join),
                 }
                 pairs = (f"{_dumps(key, join)}{join.key}{members[meaning]}" for meaning, key in self.keys)
                 return "{" + join.item.join(pairs) + "}"
@@ -187,9 +191,9 @@ FORMATS: tuple[Format, ...] = (
            signs=("[func_name1(params_name1=params_value1",)),
     Format("lfm2", "python", begin="<|tool_call_start|>[", end="]<|tool_call_end|>", between=", ",
            signs=("<|tool_list_start|>", "<|tool_call_start|>")),
-    Format("mistral-list", **_LIST, begin="[TOOL_CALLS][", end="]", keys=_WITH_ID),
-    Format("mistral-args", "text", open="[TOOL_CALLS]", after_name="[ARGS]"),
-    Format("mistral-ids", "text", open="[TOOL_CALLS]", after_name="[CALL_ID]{id}[ARGS]"),
+    Format("mistral-list", **_LIST, begin="[TOOL_CALLS][", end="]", keys=_WITH_ID, id_length=9),
+    Format("mistral-args", "text", open="[TOOL_CALLS]", after_name="[ARGS]", id_length=9),
+    Format("mistral-ids", "text", open="[TOOL_CALLS]", after_name="[CALL_ID]{id}[ARGS]", id_length=9),
     Format("harmony", "channels", open="<|channel|>commentary to=functions.",
            after_name=" <|constrain|>json<|message|>", close="<|call|>", parallel=False, signs=("<|channel|>", "namespace functions")),
     Format("gemma4", "object", open="<|tool_call>call:", close="<tool_call|>", quote='<|"|>'),
@@ -198,8 +202,8 @@ FORMATS: tuple[Format, ...] = (
     Format("phi4", **_LIST, begin="<|tool_call|>[", end="]<|/tool_call|>", signs=("<|tool|>", "<|tool_call|>")),
     Format("glm", "xml", open="<tool_call>", after_name="\n", key=("<arg_key>", "</arg_key>\n<arg_value>"),
            value_close="</arg_value>\n", close="</tool_call>", between="\n"),
-    Format("deepseek-v3", **_DEEPSEEK, open="<｜tool▁call▁begin｜>function<｜tool▁sep｜>", after_name="\n```json\n",
-           close="\n```<｜tool▁call▁end｜>", between="\n"),
+    Format("deepseek-v3", **_DEEPSEEK, open="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+           after_name="\n```json\n", close="\n```<｜tool▁call▁end｜>", between="\n"),
     Format("deepseek-v3.1", **_DEEPSEEK, open="<｜tool▁call▁begin｜>", after_name="<｜tool▁sep｜>",
            close="<｜tool▁call▁end｜>"),
     Format("deepseek-dsml", **_DSML, begin="<｜DSML｜function_calls>\n", end="</｜DSML｜function_calls>"),
@@ -209,7 +213,7 @@ FORMATS: tuple[Format, ...] = (
            open="<|tool_call_begin|>functions.", after_name=":{index}<|tool_call_argument_begin|>",
            close="<|tool_call_end|>"),
     Format("cohere", **_LIST, begin="<|START_ACTION|>[\n    ", end="\n]<|END_ACTION|>",
-           keys=(("id", "tool_call_id"), ("name", "tool_name"), ("arguments", "parameters"))),
+           keys=(("index", "tool_call_id"), ("name", "tool_name"), ("arguments", "parameters"))),
     Format("seed", "xml", open="<seed:tool_call>\n<function=", after_name=">\n", key=("<parameter=", ">"),
            value_close="</parameter>\n", close="</function>\n</seed:tool_call>", between="\n"),
     Format("nemotron2", **_LIST, begin="<TOOLCALL>[", end="]</TOOLCALL>"),
