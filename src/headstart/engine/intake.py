@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.base.errors import InvalidOption
@@ -82,8 +83,22 @@ class Intake:
             limit=target.max_length,
             speculation=speculation,
             drafting=drafting,
-            decode=self._decode,
+            decode=self._decode_of(sampling),
         )
+
+    def _decode_of(self, sampling: Sampling) -> Callable[[list[int]], str]:
+        """From tokens to text, as the request wants special tokens."""
+        if not sampling.shown_special_tokens or self._tokenizer is None:
+            return self._decode
+        hidden, tokenizer = self._special - frozenset(sampling.shown_special_tokens), self._tokenizer
+        return lambda ids: str(
+            tokenizer.decode([token for token in ids if token not in hidden], skip_special_tokens=False)
+        )
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        found = getattr(self._tokenizer, "added_tokens_decoder", None) or {}
+        return frozenset(token for token, about in found.items() if about.special)
 
     def _decode(self, ids: list[int]) -> str:
         if self._tokenizer is None or not ids:

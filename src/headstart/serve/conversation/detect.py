@@ -103,7 +103,7 @@ def _variables(source: str) -> frozenset[str]:
     from jinja2 import Environment, TemplateError, meta
 
     try:
-        parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(source)  # noqa: S701 - nothing is rendered
+        parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(source)
         return frozenset(meta.find_undeclared_variables(parsed))
     except TemplateError:  # it has a tag of transformers' own
         return frozenset(re.findall(r"\b(?:enable_thinking|thinking|reasoning_effort|tools|xml_tools)\b", source))

@@ -178,6 +178,7 @@ _DSML: dict[str, Any] = {
 }  # fmt: skip
 _DEEPSEEK: dict[str, Any] = {
     "body": "text", "begin": "<｜tool▁calls▁begin｜>", "end": "<｜tool▁calls▁end｜>",
+    "between": "\n",
 }  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (
@@ -195,7 +196,8 @@ FORMATS: tuple[Format, ...] = (
     Format("mistral-args", "text", open="[TOOL_CALLS]", after_name="[ARGS]", id_length=9),
     Format("mistral-ids", "text", open="[TOOL_CALLS]", after_name="[CALL_ID]{id}[ARGS]", id_length=9),
     Format("harmony", "channels", open="<|channel|>commentary to=functions.",
-           after_name=" <|constrain|>json<|message|>", close="<|call|>", parallel=False, signs=("<|channel|>", "namespace functions")),
+           after_name=" <|constrain|>json<|message|>", close="<|call|>", parallel=False,
+           signs=("<|channel|>", "namespace functions")),
     Format("gemma4", "object", open="<|tool_call>call:", close="<tool_call|>", quote='<|"|>'),
     Format("functiongemma", "object", open="<start_function_call>call:", close="<end_function_call>", quote="<escape>"),
     Format("granite3", **_LIST, begin="<|tool_call|>[", end="]", signs=("<|tool_call|>", "JSON list of tools")),
@@ -203,9 +205,9 @@ FORMATS: tuple[Format, ...] = (
     Format("glm", "xml", open="<tool_call>", after_name="\n", key=("<arg_key>", "</arg_key>\n<arg_value>"),
            value_close="</arg_value>\n", close="</tool_call>", between="\n"),
     Format("deepseek-v3", **_DEEPSEEK, open="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-           after_name="\n```json\n", close="\n```<｜tool▁call▁end｜>", between="\n"),
-    Format("deepseek-v3.1", **_DEEPSEEK, open="<｜tool▁call▁begin｜>", after_name="<｜tool▁sep｜>",
-           close="<｜tool▁call▁end｜>"),
+           after_name="\n```json\n", close="\n```<｜tool▁call▁end｜>"),
+    Format("deepseek-v3.1", **(_DEEPSEEK | {"between": ""}), open="<｜tool▁call▁begin｜>",
+           after_name="<｜tool▁sep｜>", close="<｜tool▁call▁end｜>"),
     Format("deepseek-dsml", **_DSML, begin="<｜DSML｜function_calls>\n", end="</｜DSML｜function_calls>"),
     Format("deepseek-v4", **_DSML, begin="<｜DSML｜tool_calls>\n", end="</｜DSML｜tool_calls>"),
     Format("minimax", **_INVOKE, begin="<minimax:tool_call>\n", end="</minimax:tool_call>"),

@@ -256,7 +256,7 @@ class _Plain:
 
 
 def in_ordinary_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """The token ids of a text that the tokenizer would read as a control token: of its first character, and the rest."""
+    """The token ids of a text that the tokenizer reads as a control token: of its first character, then of the rest."""
     first = encode_after(tokenizer, (), text[:1])
     return (*first, *encode_after(tokenizer, first, text[1:]))
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from headstart.serve.conversation.detect import added_tokens
 from headstart.serve.conversation.formats import Format, Think, literals
 from headstart.serve.conversation.parts import (
     CallArguments,
@@ -46,6 +48,35 @@ class _End(Exception):
 
 class _Broken(Exception):
     """The text is not of the form."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """What is known of replies before they come: the arguments of `Reply`."""
+
+    form: Format | None = None
+    think: Think | None = None
+    thinking: bool = False
+    tools: tuple[Tool, ...] = ()
+
+    def begin(self) -> Reply:
+        """A reader of one of them."""
+        return Reply(self.form, self.think, thinking=self.thinking, tools=self.tools)
+
+    @property
+    def reasons(self) -> bool:
+        """Whether they may begin with reasoning."""
+        return self.think is not None or (self.form is not None and self.form.body == "channels")
+
+    def shown(self, tokenizer: Any) -> tuple[int, ...]:
+        """The special tokens that are marks of the form, which must stay in the text."""
+        marks = list(self.form.marks) if self.form is not None and (self.tools or self.form.body == "channels") else []
+        if self.think is not None:
+            marks += [self.think.open, self.think.close]
+        found = [text for text, special in added_tokens(tokenizer).items() if special] if marks else []
+        return tuple(
+            int(tokenizer.convert_tokens_to_ids(text)) for text in found if any(text in mark for mark in marks)
+        )
 
 
 class Reply:

@@ -30,3 +30,27 @@ def kinds_of(schema: Any, depth: int = 0) -> frozenset[str]:
     if schema.get("nullable") is True:
         found.add("null")
     return frozenset(found)
+
+
+_WORDS = ("description", "title", "examples", "example", "default", "$comment", "deprecated", "readOnly", "writeOnly")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_DATA = ("enum", "const")
+
+
+def without_words(schema: Any, depth: int = 0) -> Any:
+    """A schema without what is said to people: a grammar does not need it, and tools say much."""
+    if depth > 100:
+        return schema
+    if isinstance(schema, list):
+        return [without_words(each, depth + 1) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, Mapping):
+            found[key] = {name: without_words(each, depth + 1) for name, each in value.items()}
+        elif key in _DATA:
+            found[key] = value
+        elif key not in _WORDS:
+            found[key] = without_words(value, depth + 1)
+    return found
