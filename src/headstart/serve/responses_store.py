@@ -85,6 +85,10 @@ class ResponseStore:
         """A response of this owner; None where there is none."""
         return await self._do(lambda: self._find(owner, number))
 
+    def find_now(self, owner: str, number: str) -> Kept | None:
+        """The same, for a thread that may wait."""
+        return self._thread.submit(self._find, owner, number).result()
+
     async def forget(self, owner: str, number: str) -> bool:
         """Forget a response of this owner; whether there was one."""
         return await self._do(lambda: self._forget(owner, number))

@@ -72,7 +72,10 @@ class Blocks:
         events = self.close()
         self._open = kind
         self.content.append({"type": kind, **block})
-        return [*events, {"type": "content_block_start", "index": len(self.content) - 1, "content_block": {"type": kind, **block}}]
+        return [
+            *events,
+            {"type": "content_block_start", "index": len(self.content) - 1, "content_block": {"type": kind, **block}},
+        ]
 
     def _delta(self, delta: Json) -> Json:
         return {"type": "content_block_delta", "index": len(self.content) - 1, "delta": delta}

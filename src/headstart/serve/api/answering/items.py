@@ -81,7 +81,7 @@ class Items:
     def _open_text(self, kind: type[Part]) -> list[Json]:
         events = self.close()
         if kind is Reasoning:
-            item = {"id": _id("rs"), "type": "reasoning", "summary": [], "content": [], "status": "in_progress"}
+            item: Json = {"id": _id("rs"), "type": "reasoning", "summary": [], "content": [], "status": "in_progress"}
             part: Json = {"type": "reasoning_text", "text": ""}
         else:
             item = {"id": _id("msg"), "type": "message", "role": "assistant", "content": [], "status": "in_progress"}
@@ -94,14 +94,14 @@ class Items:
 
     def _text(self, kind: str, text: str) -> Json:
         self.output[-1]["content"][0]["text"] += text
-        more = {"logprobs": []} if kind == "response.output_text.delta" else {}
+        more: Json = {"logprobs": []} if kind == "response.output_text.delta" else {}
         return self._of_part(kind, delta=text, **more)
 
     def _close_text(self, _status: str) -> list[Json]:
         item = self.output[-1]
         part = item["content"][0]
         done = "response.reasoning_text.done" if item["type"] == "reasoning" else "response.output_text.done"
-        more = {} if item["type"] == "reasoning" else {"logprobs": []}
+        more: Json = {} if item["type"] == "reasoning" else {"logprobs": []}
         return [
             self._of_part(done, text=part["text"], **more),
             self._of_part("response.content_part.done", part=dict(part)),

@@ -9,13 +9,15 @@ from __future__ import annotations
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.blocks import Blocks
 from headstart.serve.api.answering.figures import Counts, Done, metrics, timings
 from headstart.serve.api.answering.items import Items, Named
 from headstart.serve.api.answering.pieces import Json, piece_of
+from headstart.serve.api.answering.reasoned import parts_of
 from headstart.serve.api.answering.writer import Answering
 from headstart.serve.api.errors import Failure, as_json, messages_error
 from headstart.serve.api.reading.work import Work, used
@@ -26,10 +28,10 @@ from headstart.types import Chunk, Output
 class Single(Answering):
     """Writes one reply as named events."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, spelling: Spelling) -> None:
         super().__init__(work)
-        self.work, self._reply = work, work.replies[0]
-        self._counts = Counts()
+        self._reply, self._spelling = work.reply.begin(), spelling
+        self._counts = Counts(reasoning=0 if work.reply.reasons else None)
 
     @abstractmethod
     def _parts(self, parts: Sequence[Part], /) -> list[Json]:
@@ -40,21 +42,25 @@ class Single(Answering):
         """The events with which the answer ends."""
 
     def encode(self, event: Mapping[str, Any]) -> bytes:
-        return b"event: " + event["type"].encode() + b"\ndata: " + as_json(event) + b"\n\n"
+        return b"event: " + str(event["type"]).encode() + b"\ndata: " + as_json(event) + b"\n\n"
 
-    def take(self, choice: int, chunks: Sequence[Chunk]) -> None:
+    def take(self, _choice: int, chunks: Sequence[Chunk]) -> None:
         self._counts.add(chunks)
+        self._parts(self._read(chunks))
 
-    def feed(self, choice: int, chunks: Sequence[Chunk]) -> list[Json]:
+    def feed(self, _choice: int, chunks: Sequence[Chunk]) -> list[Json]:
         self._counts.add(chunks)
-        return self._parts(self._reply.feed(piece_of(chunks).text))
+        return self._parts(self._read(chunks))
 
-    def finish(self, choice: int, output: Output) -> list[Json]:
+    def finish(self, _choice: int, output: Output) -> list[Json]:
         return [*self._parts(self._reply.finish()), *self._end(Done(output, self._counts))]
 
-    def _read(self, output: Output) -> Done:
-        """Read a whole reply."""
-        self._parts([*self._reply.feed(output.text), *self._reply.finish()])
+    def _read(self, chunks: Sequence[Chunk]) -> list[Part]:
+        return parts_of(piece_of(chunks), self._reply, self._counts, self._spelling)
+
+    def _rest(self, output: Output) -> Done:
+        """Read the end of an answer that does not stream."""
+        self._parts(self._reply.finish())
         return Done(output, self._counts)
 
     def _figures(self, done: Done) -> Json:
@@ -71,26 +77,30 @@ class Single(Answering):
 class MessagesWriter(Single):
     """Anthropic's message, and its events. The tokens that the cache held are counted apart from the others."""
 
+    ping = b'event: ping\ndata: {"type":"ping"}\n\n'
     end = b""
 
-    def __init__(self, work: Work, model: str, context: int) -> None:
-        super().__init__(work)
+    def __init__(self, work: Work, spelling: Spelling, model: str, context: int) -> None:
+        super().__init__(work, spelling)
         self._blocks, self._context = Blocks(), context
+        self._stops = work.stops
         self._head = {"id": f"msg_{secrets.token_hex(24)}", "type": "message", "role": "assistant", "model": model}
-
-    @property
-    def ping(self) -> bytes:
-        return self.encode({"type": "ping"})
 
     def open(self) -> list[Json]:
         usage = _usage(len(self.work.jobs[0].prompt), 0, 0)
-        message = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        message: Json = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
     def whole(self, outputs: Sequence[Output]) -> Json:
-        done = self._read(outputs[0])
+        done = self._rest(outputs[0])
         self._blocks.close()
-        return {**self._head, "content": self._blocks.content, **self._stop(done), "usage": _used(done), **self._figures(done)}
+        return {
+            **self._head,
+            "content": self._blocks.content,
+            **self._stop(done),
+            "usage": _used(done),
+            **self._figures(done),
+        }
 
     def failed(self, failure: Failure) -> list[Json]:
         return [messages_error(failure)]
@@ -99,7 +109,7 @@ class MessagesWriter(Single):
         return self._blocks.feed(parts)
 
     def _end(self, done: Done) -> list[Json]:
-        delta = {"type": "message_delta", "delta": self._stop(done), "usage": _used(done), **self._figures(done)}
+        delta = {"type": "message_delta", "delta": self._stop(done), "usage": _used(done)} | self._figures(done)
         return [*self._blocks.close(), delta, {"type": "message_stop"}]
 
     def _stop(self, done: Done) -> Json:
@@ -107,11 +117,11 @@ class MessagesWriter(Single):
         if output.finish_reason != "stop":
             full = output.finish_reason == "length" and stats.prompt_tokens + stats.tokens >= self._context
             reason = "model_context_window_exceeded" if full else "max_tokens"
-        elif output.stop is not None:
-            reason = "stop_sequence"
+        elif output.stop in self._stops:
+            return {"stop_reason": "stop_sequence", "stop_sequence": output.stop}
         else:
             reason = "tool_use" if self._reply.whole_calls else "end_turn"
-        return {"stop_reason": reason, "stop_sequence": output.stop}
+        return {"stop_reason": reason, "stop_sequence": None}
 
 
 class ResponsesWriter(Single):
@@ -121,8 +131,10 @@ class ResponsesWriter(Single):
     names: of functions that are called otherwise in the interface than in the prompt.
     """
 
-    def __init__(self, work: Work, model: str, shown: Mapping[str, Any], names: Mapping[str, Named]) -> None:
-        super().__init__(work)
+    def __init__(
+        self, work: Work, spelling: Spelling, model: str, shown: Mapping[str, Any], names: Mapping[str, Named]
+    ) -> None:
+        super().__init__(work, spelling)
         self._items, self._number = Items(names), 0
         sampling = work.sampling
         self.response: Json = {
@@ -138,7 +150,7 @@ class ResponsesWriter(Single):
         return [self._numbered({"type": kind, "response": dict(self.response)}) for kind in kinds]
 
     def whole(self, outputs: Sequence[Output]) -> Json:
-        self._complete(self._read(outputs[0]))
+        self._complete(self._rest(outputs[0]))
         return self.response
 
     def failed(self, failure: Failure) -> list[Json]:
@@ -164,7 +176,6 @@ class ResponsesWriter(Single):
         whole = done.output.finish_reason == "stop"
         events = self._items.close("completed" if whole else "incomplete")
         stats = done.output.stats
-        reasoning = self.work.reasoning_tokens(0, done.output)
         self.response |= {
             "status": "completed" if whole else "incomplete",
             "completed_at": int(time.time()),
@@ -174,7 +185,7 @@ class ResponsesWriter(Single):
                 "input_tokens": stats.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": stats.cached_tokens},
                 "output_tokens": stats.tokens,
-                "output_tokens_details": {"reasoning_tokens": reasoning},
+                "output_tokens_details": {"reasoning_tokens": done.counts.reasoning or 0},
                 "total_tokens": stats.prompt_tokens + stats.tokens,
             },
             **self._figures(done),

@@ -16,7 +16,17 @@ from headstart.serve.api.errors import Refused, invalid_value, unsupported
 from headstart.serve.api.schemas.parts import PredictionField, SpeculationField
 from headstart.serve.api.schemas.strict import Strict
 from headstart.serve.conversation.turns import (
-    ANY_OBJECT, Assistant, Call, Conversation, System, Thinking, Tool, ToolChoice, ToolResult, Turn, User,
+    ANY_OBJECT,
+    Assistant,
+    Call,
+    Conversation,
+    System,
+    Thinking,
+    Tool,
+    ToolChoice,
+    ToolResult,
+    Turn,
+    User,
 )  # fmt: skip
 
 BILLING = "x-anthropic-billing-header:"
@@ -34,7 +44,7 @@ class Marked(Strict):
     """An object that bears marks of many kinds, such as `cache_control`, which change nothing and are not named."""
 
     @classmethod
-    def _matters(cls, name: str, value: Any) -> bool:
+    def _matters(cls, _name: str, _value: Any) -> bool:
         return False
 
 
@@ -125,9 +135,10 @@ class OutputConfig(Lenient):
 class CountRequest(Lenient):
     """A conversation to count: the part of a request that makes its prompt."""
 
+    any_model: ClassVar[bool] = True
     harmless: ClassVar[Mapping[str, Sequence[Any]]] = dict.fromkeys(
-        ("metadata", "context_management", "service_tier", "container", "mcp_servers", "speed", "betas", "inference_geo",
-         "cache_control"),
+        ("metadata", "context_management", "service_tier", "container", "mcp_servers", "speed", "betas",
+         "inference_geo", "cache_control"),
         (),
     )  # fmt: skip
 
@@ -154,7 +165,9 @@ class CountRequest(Lenient):
         for number, message in enumerate(self.messages):
             turns += _turns(message, newest=number == len(self.messages) - 1)
         if not turns:
-            raise Refused("the messages are empty", hint="give at least one text", code="invalid_prompt", param="messages")
+            raise Refused(
+                "the messages are empty", hint="give at least one text", code="invalid_prompt", param="messages"
+            )
         tools = tuple(
             Tool(tool.name, tool.description or "", tool.input_schema or ANY_OBJECT, strict=bool(tool.strict))
             for tool in self.tools or ()
@@ -207,7 +220,10 @@ class MessagesRequest(CountRequest):
 
     def options(self) -> dict[str, Any]:
         """The fields that chat requests have, by their names there."""
-        same = ("temperature", "top_p", "top_k", "min_p", "seed", "stream", "cache_salt", "tag", "speculation", "prediction")
+        same = (
+            "temperature", "top_p", "top_k", "min_p", "seed", "stream", "cache_salt", "tag", "speculation",
+            "prediction",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in same} | {"stop": self.stop_sequences}
 
 
@@ -234,15 +250,19 @@ def _assistant(blocks: Sequence[Block]) -> Assistant:
     thoughts = [block.thinking or "" for block in blocks if block.type == "thinking"]
     texts = [block.text or "" for block in blocks if block.type == "text"]
     calls = [
-        Call(block.name or "", json.dumps({} if block.input is None else block.input, ensure_ascii=False), block.id or "")
+        Call(block.name or "", _dumped({} if block.input is None else block.input), block.id or "")
         for block in blocks
         if block.type == "tool_use"
     ]
     return Assistant("\n\n".join(texts), "\n\n".join(thoughts), tuple(calls))
 
 
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _results(blocks: Sequence[Block]) -> Iterator[ToolResult]:
-    """Results come first, as the calls that they answer do; no template knows that one is an error: its text says so."""
+    """Results come first, as the calls that they answer do. That one is an error, only its text can say."""
     for block in blocks:
         if block.type == "tool_result":
             yield ToolResult(_plain(block.content), block.tool_use_id or "")
@@ -256,7 +276,7 @@ def _plain(content: Any) -> str:
         parts = [each if isinstance(each, dict) else {"type": "text", "text": str(each)} for each in content]
         texts = (str(each.get("text", "")) if each.get("type") == "text" else f"[{each.get('type')}]" for each in parts)
         return "\n".join(texts)
-    return json.dumps(content, ensure_ascii=False)
+    return _dumped(content)
 
 
 def _texts(blocks: Sequence[Block], *, newest: bool) -> list[str]:

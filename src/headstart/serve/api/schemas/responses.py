@@ -17,9 +17,18 @@ from headstart.serve.api.errors import Refused, invalid_value, unsupported
 from headstart.serve.api.schemas.common import MOST_LOGPROBS
 from headstart.serve.api.schemas.messages import Lenient
 from headstart.serve.api.schemas.parts import PredictionField, SpeculationField, StreamOptions
-from headstart.serve.api.schemas.strict import Strict
 from headstart.serve.conversation.turns import (
-    ANY_OBJECT, Assistant, Call, Conversation, System, Thinking, Tool, ToolChoice, ToolResult, Turn, User,
+    ANY_OBJECT,
+    Assistant,
+    Call,
+    Conversation,
+    System,
+    Thinking,
+    Tool,
+    ToolChoice,
+    ToolResult,
+    Turn,
+    User,
 )  # fmt: skip
 
 Item = Mapping[str, Any]
@@ -322,7 +331,9 @@ def _text(content: Any, place: str, *, newest: bool) -> str:
         elif kind == "refusal":
             texts.append(str(part.get("refusal") or ""))
         elif newest:
-            raise unsupported(place, f"{str(kind)[:60]} parts are not read here", "this model reads text; send input_text")
+            raise unsupported(
+                place, f"{str(kind)[:60]} parts are not read here", "this model reads text; send input_text"
+            )
         else:
             texts.append(f"[{str(kind)[:60]}]")
     return "\n".join(texts)

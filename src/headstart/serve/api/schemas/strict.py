@@ -31,6 +31,8 @@ class Strict(BaseModel):
     lenient: ClassVar[bool] = False
     """Whether fields that no list has are accepted and named, as `harmless` ones are. Agents send fields of their own,
     and a refusal would end their work."""
+    any_model: ClassVar[bool] = False
+    """Whether a request may name any model: clients have the names of Anthropic's models built in."""
 
     @classmethod
     def names(cls) -> list[str]:
