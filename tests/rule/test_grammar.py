@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import tiny_words
+from support.allowed_tokens import AllowedTokens
 from support.enumeration import Oracle, completed, joint, outcomes
 from support.masked_rounds import World
-from support.tiny_words import AB, EOS, MARK, SIZE, A, B, C, grammars
+from support.tiny_words import AB, EOS, MARK, SIZE, A, C, grammars
 
 from headstart.base.errors import GrammarFailed, InvalidGrammar
 from headstart.rule import grammar as grammar_module
@@ -42,50 +42,7 @@ def begin(structure: Structure) -> SamplingState:
     return SamplingState(sampling, (0,), SIZE, frozenset({EOS}), processors=grammars().processors(structure))
 
 
-@cache
-def fresh_mask(structure: Structure, tokens: tuple[int, ...]) -> frozenset[int]:
-    """By a matcher that has taken these tokens and nothing else."""
-    bare = Structure(structure.kind, structure.text, spelling=structure.spelling)
-    matcher = grammars().compiled(bare).fresh()
-    assert matcher.try_consume_tokens(list(tokens)) == len(tokens)
-    bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
-    assert not matcher.is_error()
-    return frozenset(np.flatnonzero(bits).tolist())
-
-
-def behind(text: tuple[int, ...], marker: tuple[int, ...]) -> tuple[int, ...] | None:
-    """What follows the first marker of a text; None where there is none."""
-    for at in range(len(text) - len(marker) + 1):
-        if text[at : at + len(marker)] == marker:
-            return text[at + len(marker) :]
-    return None
-
-
-def allowed(structure: Structure, text: tuple[int, ...]) -> Sequence[int]:
-    """Which tokens may follow a text, from the definition of the structure."""
-    everything = range(SIZE)
-    rest: tuple[int, ...] | None = text
-    if structure.after:
-        rest = behind(text, structure.after)
-        if rest is None:
-            if structure.thinking is not None and len(text) >= structure.thinking:
-                begun = next(
-                    n for n in range(len(structure.after), -1, -1) if text[len(text) - n :] == structure.after[:n]
-                )
-                return [structure.after[begun]]
-            return everything
-    if structure.kind == "text":
-        return everything
-    while structure.trigger:
-        assert rest is not None
-        rest = behind(rest, structure.trigger)
-        if rest is None:
-            return everything
-        if rest[:1] != (AB,) and rest[:2] != (A, B):
-            break
-        rest = rest[1:] if rest[0] == AB else rest[2:]  # the grammar is complete, and text is free again
-    assert rest is not None
-    return everything if EOS in rest else sorted(fresh_mask(structure, rest))
+allowed = AllowedTokens(grammars(), SIZE, EOS)
 
 
 def world(structure: Structure) -> World:
@@ -206,10 +163,10 @@ def test_a_mask_depends_on_the_tokens_before_it_alone(data: Any) -> None:
         if value.ended:
             assert value.mask is None
             break
-        may = fresh_mask(structure, path)
-        assert [token for token in range(SIZE) if value.allows(token)] == sorted(may)
-        assert value.forced() == (next(iter(may)) if len(may) == 1 else None)
-        token = data.draw(st.sampled_from(sorted(may)))
+        may = allowed.by_grammar(structure, path)
+        assert [token for token in range(SIZE) if value.allows(token)] == may
+        assert value.forced() == (may[0] if len(may) == 1 else None)
+        token = data.draw(st.sampled_from(may))
         value = value.after((token,))
         path = path if token == EOS else (*path, token)
 
