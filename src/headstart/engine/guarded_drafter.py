@@ -12,7 +12,7 @@ from operator import index
 
 from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
 from headstart.drafters import Drafter, Foresees, Observation, Row, capabilities
-from headstart.engine.drafts import DraftCheck
+from headstart.engine.drafts import DraftCheck, allowed_part
 from headstart.engine.in_words import in_words
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
@@ -74,7 +74,9 @@ class GuardedDrafter:
     def _taken(self, row: Row, draft: Draft) -> Draft:
         """The draft as the rule takes it. Where it is refused, its own request alone goes on without."""
         try:
-            return self._check.take(draft, row.budget.nodes, self.name)
+            taken = self._check.take(draft, row.budget.nodes, self.name)
+            state = row.sampling_state
+            return allowed_part(taken, state.place) if taken.q is None and state.masks else taken
         except DrafterFailed as failure:
             self.failures[row.request] = failure
             return NO_DRAFT

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.base.errors import InvalidOption
 from headstart.engine.prompts import Prompt, encode, is_listed, refuse_media
 from headstart.engine.request import Request
 from headstart.rule.distribution import SamplingState
-from headstart.types import Drafting, Sampling, Speculation
+from headstart.types import Drafting, Sampling, Speculation, Structure
 
 if TYPE_CHECKING:
     from headstart.engine.parts import EngineParts
+    from headstart.rule.grammar import Grammars
+    from headstart.rule.processors import Processor
 
 T = TypeVar("T")
 
@@ -30,6 +32,24 @@ class Intake:
         self._drafter = parts.drafter
         self._reason = parts.reason
         self._numbers = itertools.count()
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        from headstart.model.tokens.matching import matching_tokenizer
+        from headstart.rule.grammar import Grammars, Tokens
+
+        size = self._target.vocab_size
+        ends = frozenset(token for token in self._eos if token < size)
+        return Grammars(Tokens(partial(matching_tokenizer, self._tokenizer, size, ends), size, ends))
+
+    def processors(self, structure: Structure | None) -> Sequence[Processor]:
+        """What edits the logits of a request with this structure. Grammars are compiled once and kept.
+
+        Raises:
+            InvalidGrammar: it cannot be followed.
+            InvalidOption: llguidance is not installed, or cannot read this model's tokenizer.
+        """
+        return () if structure is None else self._grammars.processors(structure)
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """See `prompts.encode`."""
@@ -63,8 +83,6 @@ class Intake:
         target, speculation = self._target, self._speculation(drafting)
         if sampling.stop and self._tokenizer is None:
             raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
-        if sampling.structure is not None:
-            raise InvalidOption("this engine has no grammars yet", hint="leave structure out")
         for name, named in (("stop_token_ids", sampling.stop_token_ids), ("prediction", drafting.prediction)):
             outside = next((token for token in named if token >= target.vocab_size), None)
             if outside is not None:
@@ -78,32 +96,15 @@ class Intake:
             ids,
             sampling,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            sampling_state=SamplingState(sampling, ids, target.vocab_size, stop_ids),
+            sampling_state=SamplingState(
+                sampling, ids, target.vocab_size, stop_ids, processors=self.processors(sampling.structure)
+            ),
             stop_ids=stop_ids,
             limit=target.max_length,
             speculation=speculation,
             drafting=drafting,
-            decode=self._decode_of(sampling),
+            decode=text_of(self._tokenizer, sampling),
         )
-
-    def _decode_of(self, sampling: Sampling) -> Callable[[list[int]], str]:
-        """From tokens to text, as the request wants special tokens."""
-        if not sampling.shown_special_tokens or self._tokenizer is None:
-            return self._decode
-        hidden, tokenizer = self._special - frozenset(sampling.shown_special_tokens), self._tokenizer
-        return lambda ids: str(
-            tokenizer.decode([token for token in ids if token not in hidden], skip_special_tokens=False)
-        )
-
-    @cached_property
-    def _special(self) -> frozenset[int]:
-        found = getattr(self._tokenizer, "added_tokens_decoder", None) or {}
-        return frozenset(token for token, about in found.items() if about.special)
-
-    def _decode(self, ids: list[int]) -> str:
-        if self._tokenizer is None or not ids:
-            return ""
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _speculation(self, drafting: Drafting) -> Speculation:
         """How a request with these wishes begins."""
@@ -120,6 +121,21 @@ class Intake:
         if not drafting.enabled or drafting.max_draft_tokens == 0 or drafting.sources == ():
             return Speculation(False, name, "the request asked for no drafts")
         return Speculation(True, name)
+
+
+def text_of(tokenizer: Any, sampling: Sampling) -> Callable[[list[int]], str]:
+    """What makes text of tokens, with those special tokens that the request wants. tokenizer: None makes none."""
+    if tokenizer is None:
+        return lambda _: ""
+    if not sampling.shown_special_tokens:
+        return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)) if ids else ""
+    hidden = _special_tokens(tokenizer) - set(sampling.shown_special_tokens)
+    return lambda ids: str(tokenizer.decode([each for each in ids if each not in hidden], skip_special_tokens=False))
+
+
+@lru_cache(maxsize=4)
+def _special_tokens(tokenizer: Any) -> frozenset[int]:
+    return frozenset(token for token, about in tokenizer.added_tokens_decoder.items() if about.special)
 
 
 def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:

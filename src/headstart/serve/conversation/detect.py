@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from headstart.serve.conversation.formats import FORMATS, THINKS, Format, Separators, Think
@@ -24,6 +25,42 @@ _SCHEMA = {
 }
 _TOOL = {"type": "function", "function": {"name": _NAME, "description": "Probes.", "parameters": _SCHEMA}}
 _JOINED = re.compile(r'"alpha"(:\s*)"first value"(,\s*)"beta"')
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The texts that a tokenizer reads as one token wherever they are.
+
+    ids: by text.
+    special: those of them that are left out of texts.
+    """
+
+    ids: Mapping[str, int] = field(default_factory=dict)
+    special: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Marks:
+        """Those of a tokenizer."""
+        found = getattr(tokenizer, "added_tokens_decoder", None) or {}
+        ids = {str(token.content): int(number) for number, token in found.items() if str(token.content)}
+        return cls(ids, frozenset(str(token.content) for token in found.values() if token.special))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        longest = sorted(self.ids, key=len, reverse=True)
+        return re.compile("(" + "|".join(map(re.escape, longest)) + ")")
+
+    def items(self, text: str) -> str:
+        """A text as items of a rule of a grammar. llguidance takes such a token for none of its characters, whether it
+        is special or not, so it is named by its id."""
+        pieces = self._pattern.split(text) if self.ids else [text]
+        named = (f"<[{self.ids[each]}]>" if each in self.ids else json.dumps(each, ensure_ascii=False)
+                 for each in pieces if each)  # fmt: skip
+        return " ".join(named)
+
+    def within(self, text: str) -> bool:
+        """Whether a text has one of them."""
+        return bool(self.ids) and self._pattern.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +78,7 @@ class ChatForm:
     developer: whether it knows the role "developer".
     tool_role: whether it knows the role "tool".
     controls: texts that the tokenizer reads as control tokens, and that no content may therefore have as they are.
+    marks: all texts that it reads as one token.
     """
 
     format: Format | None = None
@@ -55,6 +93,7 @@ class ChatForm:
     developer: bool = False
     tool_role: bool = False
     controls: frozenset[str] = frozenset()
+    marks: Marks = Marks()
 
 
 def chat_form(tokenizer: Any) -> ChatForm:
@@ -62,7 +101,8 @@ def chat_form(tokenizer: Any) -> ChatForm:
     source = template_source(tokenizer)
     if source is None:
         return ChatForm()
-    added = added_tokens(tokenizer)
+    known = Marks.of(tokenizer)
+    added = {text: text in known.special for text in known.ids}
     variables = _variables(source)
     tools_as = "tools" if "tools" in variables or "xml_tools" not in variables else "xml_tools"
     probe = _Probe(tokenizer, tools_as)
@@ -78,6 +118,7 @@ def chat_form(tokenizer: Any) -> ChatForm:
             text for text, special in added.items()
             if not any(map(str.isspace, text)) and (special or text in source or any(text in mark for mark in marks))
         ),
+        marks=known,
     )  # fmt: skip
 
 
@@ -87,12 +128,6 @@ def template_source(tokenizer: Any) -> str | None:
     if isinstance(found, Mapping):
         found = found.get("tool_use") or found.get("default") or next(iter(found.values()), None)
     return found if isinstance(found, str) and found else None
-
-
-def added_tokens(tokenizer: Any) -> dict[str, bool]:
-    """The texts that the tokenizer reads as one token wherever they are, and whether they are special."""
-    found = getattr(tokenizer, "added_tokens_decoder", None) or {}
-    return {str(token.content): bool(token.special) for token in found.values() if str(token.content)}
 
 
 def _known(think: Think, added: Mapping[str, bool]) -> bool:

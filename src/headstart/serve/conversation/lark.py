@@ -16,7 +16,7 @@ from typing import Any
 
 from headstart.base.errors import InvalidGrammar
 from headstart.engine.prompts import encode_after
-from headstart.serve.conversation.detect import ChatForm, added_tokens
+from headstart.serve.conversation.detect import ChatForm, Marks
 from headstart.serve.conversation.formats import Format, Separators
 from headstart.serve.conversation.schemas import kinds_of, without_words
 from headstart.serve.conversation.turns import ANY_OBJECT, Conversation, Tool
@@ -25,36 +25,6 @@ from headstart.types import Structure
 _FINAL = "<|channel|>final<|message|>"
 _ANALYSIS = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
 _SLOT = re.compile(r"(\{(?:id|index)\})")
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """The texts that one token stands for. llguidance takes such a token for none of its characters, whether it is
-    special or not, so grammars name it by its id.
-
-    ids: by text.
-    """
-
-    ids: Mapping[str, int]
-
-    @classmethod
-    def of(cls, tokenizer: Any) -> Marks:
-        """Those of a tokenizer."""
-        return cls({text: int(tokenizer.convert_tokens_to_ids(text)) for text in added_tokens(tokenizer)})
-
-    def items(self, text: str) -> str:
-        """A text as items of a rule: marks by their ids, the rest as strings."""
-        if not text:
-            return ""
-        pieces = [text]
-        if self.ids:
-            longest = sorted(self.ids, key=len, reverse=True)
-            pieces = re.split("(" + "|".join(map(re.escape, longest)) + ")", text)
-        return " ".join(f"<[{self.ids[each]}]>" if each in self.ids else _quoted(each) for each in pieces if each)
-
-    def within(self, text: str) -> bool:
-        """Whether a text has such a mark."""
-        return any(each in text for each in self.ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +57,7 @@ def constraint_of(
         InvalidGrammar: a strict tool's schema cannot be enforced.
     """
     calls, choice, budget = form.format, conversation.choice, conversation.thinking.budget
-    marks = Marks.of(tokenizer) if calls is not None or form.think is not None else Marks({})
+    marks = form.marks
     tools = conversation.callable if calls is not None else ()
     warnings: list[str] = []
     opens = ""

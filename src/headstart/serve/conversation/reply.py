@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.serve.conversation.detect import added_tokens
+from headstart.serve.conversation.detect import Marks
 from headstart.serve.conversation.formats import Format, Think, literals
 from headstart.serve.conversation.parts import (
     CallArguments,
@@ -68,15 +68,12 @@ class ReplyForm:
         """Whether they may begin with reasoning."""
         return self.think is not None or (self.form is not None and self.form.body == "channels")
 
-    def shown(self, tokenizer: Any) -> tuple[int, ...]:
-        """The special tokens that are marks of the form, which must stay in the text."""
-        marks = list(self.form.marks) if self.form is not None and (self.tools or self.form.body == "channels") else []
+    def shown(self, marks: Marks) -> tuple[int, ...]:
+        """The special tokens that belong to the form, and must stay in the text. marks: of the tokenizer."""
+        texts = list(self.form.marks) if self.form is not None and (self.tools or self.form.body == "channels") else []
         if self.think is not None:
-            marks += [self.think.open, self.think.close]
-        found = [text for text, special in added_tokens(tokenizer).items() if special] if marks else []
-        return tuple(
-            int(tokenizer.convert_tokens_to_ids(text)) for text in found if any(text in mark for mark in marks)
-        )
+            texts += [self.think.open, self.think.close]
+        return tuple(marks.ids[each] for each in sorted(marks.special) if any(each in text for text in texts))
 
 
 class Reply:

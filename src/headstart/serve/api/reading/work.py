@@ -131,7 +131,7 @@ def conversation_work(
         bias = {**sampling.logit_bias, **({} if held.forbidden is None else {held.forbidden: _NEVER})}
         return replace(
             sampling, stop=(*sampling.stop, *held.stop), logit_bias=bias,
-            shown_special_tokens=reply.shown(model.tokenizer),
+            shown_special_tokens=reply.shown(model.chat.marks),
         )  # fmt: skip
 
     jobs = tuple(replace(job, sampling=held_to(job.sampling)) for job in work.jobs)
