@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,8 +74,9 @@ class ResponseStore:
             raise
 
     def close(self) -> None:
-        """Finish what is being written, and close the file."""
-        self._thread.submit(self._database.close)
+        """Finish what is being written, and close the file. It may be said again."""
+        with suppress(RuntimeError):  # the thread has ended
+            self._thread.submit(self._database.close)
         self._thread.shutdown()
 
     async def keep(self, owner: str, response: Json, items: Sequence[Json]) -> None:

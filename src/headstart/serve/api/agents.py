@@ -12,7 +12,7 @@ from starlette.responses import Response
 from headstart.serve.api.answering.single import MessagesWriter, ResponsesWriter
 from headstart.serve.api.errors import ERRORS, Refused, json_reply, takes
 from headstart.serve.api.reading.agents import ResponsesWork, count, messages_work, responses_work
-from headstart.serve.api.reading.work import Model, Work
+from headstart.serve.api.reading.work import Model
 from headstart.serve.api.routes import caller_of, written
 from headstart.serve.api.schemas.messages import CountRequest, MessagesRequest
 from headstart.serve.api.schemas.responses import Item, ResponsesRequest

@@ -147,7 +147,11 @@ class ResponsesWriter(Single):
 
     def open(self) -> list[Json]:
         kinds = ("response.created", "response.in_progress")
-        return [self._numbered({"type": kind, "response": dict(self.response)}) for kind in kinds]
+        return [{"type": kind, "response": {**self.response, "output": []}} for kind in kinds]
+
+    def encode(self, event: Mapping[str, Any]) -> bytes:
+        self._number += 1  # in the order in which they are sent
+        return super().encode({**event, "sequence_number": self._number - 1})
 
     def whole(self, outputs: Sequence[Output]) -> Json:
         self._complete(self._rest(outputs[0]))
@@ -159,17 +163,16 @@ class ResponsesWriter(Single):
         error = {"code": code, "message": failure.message}
         self.response |= {"status": "failed", "error": error, "output": self._items.output}
         return [
-            self._numbered({"type": "error", "param": failure.param, **error, "error": failure.body["error"]}),
-            self._numbered({"type": "response.failed", "response": self.response}),
+            {"type": "error", "param": failure.param, **error, "error": failure.body["error"]},
+            {"type": "response.failed", "response": self.response},
         ]
 
     def _parts(self, parts: Sequence[Part]) -> list[Json]:
-        return [self._numbered(event) for event in self._items.feed(parts)]
+        return self._items.feed(parts)
 
     def _end(self, done: Done) -> list[Json]:
-        events = [self._numbered(event) for event in self._complete(done)]
-        kind = f"response.{self.response['status']}"
-        return [*events, self._numbered({"type": kind, "response": self.response})]
+        events = self._complete(done)
+        return [*events, {"type": f"response.{self.response['status']}", "response": self.response}]
 
     def _complete(self, done: Done) -> list[Json]:
         """Fill the response in; the events that end its last item."""
@@ -191,10 +194,6 @@ class ResponsesWriter(Single):
             **self._figures(done),
         }
         return events
-
-    def _numbered(self, event: Json) -> Json:
-        self._number += 1
-        return {**event, "sequence_number": self._number - 1}
 
 
 def _used(done: Done) -> Json:

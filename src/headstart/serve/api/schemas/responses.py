@@ -134,7 +134,7 @@ class ResponsesRequest(Lenient):
             "seed", "stream", "cache_salt", "tag", "speculation", "prediction", "user", "safety_identifier",
         )  # fmt: skip
         found = {name: getattr(self, name) for name in same} | {"response_format": self._response_format()}
-        return found | {"max_completion_tokens": self.max_output_tokens}
+        return found | {"max_tokens": self.max_output_tokens}
 
     def _response_format(self) -> dict[str, Any] | None:
         form = self.text.format if self.text else None
