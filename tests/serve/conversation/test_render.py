@@ -90,7 +90,11 @@ def test_whether_the_prompt_opens_the_reasoning() -> None:
     switch = "{% if enable_thinking %}<think>\n{% endif %}"
     tokenizer = chat_tokenizer(template("hermes", think=switch), "hermes")
     form = chat_form(tokenizer)
-    for thinking, opened in ((Thinking(on=True), True), (Thinking(effort="none"), False), (Thinking(effort="high"), True)):
+    for thinking, opened in (
+        (Thinking(on=True), True),
+        (Thinking(effort="none"), False),
+        (Thinking(effort="high"), True),
+    ):
         assert render(tokenizer, Conversation((User("a"),), thinking=thinking), form, context=999).thinking is opened
     plain = chat_tokenizer(template("hermes"), "hermes")
     said = render(plain, Conversation((User("a"),), thinking=Thinking(effort="high")), chat_form(plain), context=999)
