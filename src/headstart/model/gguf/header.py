@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
-from headstart.model.gguf.types import OTHERS, TYPES, TensorType
+from headstart.model.gguf.types import MAGIC, OTHERS, TYPES, TensorType
 
-MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = "general.alignment"
 

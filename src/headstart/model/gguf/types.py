@@ -1,8 +1,10 @@
-"""The types of tensors: how many numbers a block holds, and in how many bytes."""
+"""What a GGUF file begins with, and the types of its tensors: how many numbers a block holds, in how many bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True, slots=True)
