@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -43,6 +44,10 @@ def test_generating_imports_no_wing_and_little_of_the_core(plan: ModuleType) -> 
     house = plan.House(ROOT / "src")
     assert {house.room(name) for name in house.loaded} - {""} == set(CORE)
     assert house.weight(house.loaded) <= 20_000
+    rare = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["headstart.drafters"]
+    assert rare
+    assert not house.loaded & set(rare.values())
+    assert not [name for name in house.loaded if name.startswith("headstart.engine.trace")]
 
 
 @pytest.mark.parametrize(
