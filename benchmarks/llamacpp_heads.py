@@ -121,13 +121,14 @@ def here(manifest: Manifest, head: str, prompts: Sequence[Sequence[int]], dtype:
         for prompt in prompts:
             output = run_once("heads", engine, list(prompt), Sampling(max_tokens=max_tokens, temperature=0.0)).output
             stats = output.stats
-            found.append(Counted(tuple(output.token_ids), stats.drafted, stats.accepted))
+            found.append(Counted(tuple(output.tokens), stats.drafted, stats.accepted))
     return found
 
 
 def compare(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     manifest = read_manifest(folder)
-    prompts: list[Any] = [item.prompt for item in read_prompt_set(folder / "prompts.jsonl")][: args.limit]
+    items = read_prompt_set(args.prompts or folder / "prompts.jsonl")[: args.limit]
+    prompts: list[Any] = [item.prompt for item in items]
     options = ("-t", str(args.threads), *(() if args.rounded else EXACT))
     with served(folder, args.server, options) as address:
         theirs = [ask(address, prompt, args.max_tokens) for prompt in prompts]
@@ -176,6 +177,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--server", type=Path, required=True, help="llama-server")
     parser.add_argument("--head", help="the head's directory, where it lies elsewhere than when it was exported")
+    parser.add_argument("--prompts", type=Path, help="token ids as JSONL, where the exports have none of their own")
     parser.add_argument("--dtype", default="float32", help="of headstart")
     parser.add_argument("--limit", type=int, default=64, help="the first N prompts")
     parser.add_argument("--max-tokens", type=int, default=96)

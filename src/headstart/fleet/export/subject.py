@@ -150,6 +150,10 @@ def _head(name: str, spec: DrafterSpec, target: Target) -> Drafter:
     if spec.kind not in ("eagle", "dflash") or spec.wrapper:
         raise ExportRefused(f"drafter {name!r} is not written for llama.cpp", hint=_LLAMACPP_HAS)
     source = str(spec.source)
+    if is_gguf(source):
+        raise ExportRefused(
+            f"{source} is a GGUF file already", hint="give it to llama-server with -md, or name the original head"
+        )
     raw, kind = read_json(Path(source) / "config.json"), "eagle3"
     if spec.kind == "dflash":
         config = head_config(source, raw, target.config.get_text_config())

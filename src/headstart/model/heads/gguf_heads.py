@@ -11,13 +11,18 @@ as llama-cpp-python 0.3.36 carries them.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from headstart.model.gguf.blocks import floats
 from headstart.model.gguf.description import FREQUENCIES
+from headstart.model.gguf.files import GgufFile, open_gguf
+from headstart.model.gguf.metadata import Metadata
 from headstart.model.gguf.writing import Value
 from headstart.model.heads.dflash_config import DFlashConfig
 from headstart.model.heads.eagle_config import EAGLE3, HeadConfig
@@ -89,10 +94,14 @@ def architecture_of(config: HeadConfig | DFlashConfig) -> str:
 
 def names_of(config: HeadConfig | DFlashConfig) -> dict[str, str]:
     """What the file calls each tensor but `d2t`, by its name here."""
-    eagle = isinstance(config, HeadConfig)
+    return _all_names(architecture_of(config), config.layers)
+
+
+def _all_names(architecture: str, layers: int) -> dict[str, str]:
+    eagle = architecture == "eagle3"
     found = {**_OUTER, **(_OF_EAGLE if eagle else _OF_DFLASH)}
     layer = _LAYER if eagle else {**_LAYER, **_HEAD_NORMS}
-    for i in range(1 if eagle else config.layers):
+    for i in range(1 if eagle else layers):
         found |= {name if eagle else f"layers.{i}.{name}": f"blk.{i}.{theirs}" for name, theirs in layer.items()}
     return {f"{name}.weight": f"{theirs}.weight" for name, theirs in found.items()}
 
@@ -143,6 +152,107 @@ def tensors_of(head: Head, matrices: torch.dtype) -> dict[str, Tensor]:
 def neighbours(matrix: Tensor, dim: int) -> Tensor:
     """Rows that turn together beside each other, where they lie half a head apart."""
     return matrix.unflatten(0, (-1, 2, dim // 2)).transpose(1, 2).reshape(matrix.shape)
+
+
+def stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a file holds, as the flat form of a head's config and the tensors by their names here.
+
+    Raises:
+        UnsupportedModel: it is no head, or rotates by divisors of its own.
+        DamagedModel: a key is missing, or a value of another type.
+    """
+    file = open_gguf(path)
+    name = file.metadata.text("general.architecture")
+    if name not in ("eagle3", "dflash"):
+        raise file.not_run(f"it is of architecture {name!r}, and heads are of 'eagle3' or 'dflash'")
+    if FREQUENCIES in file.tensors:
+        raise file.not_run(f"it has {FREQUENCIES}, which is not read of heads")
+    said = file.metadata.below(f"{name}.")
+    raw = _sizes(file, said)
+    raw |= _eagle_fields(said) if name == "eagle3" else _dflash_fields(file, said)
+    found = {}
+    theirs = {stated: ours for ours, stated in _all_names(name, said.count("block_count")).items()}
+    for each, tensor in file.tensors.items():
+        numbers = torch.from_numpy(floats(tensor).reshape(tensor.shape))
+        if each == "d2t":
+            numbers = torch.from_numpy(tensor.data.view("<i8").reshape(-1) - np.arange(tensor.count))
+        elif name == "eagle3" and each in ("blk.0.attn_q.weight", "blk.0.attn_k.weight"):
+            numbers = _halves(numbers, raw["head_dim"])
+        found[theirs.get(each, each)] = numbers
+    raw["draft_vocab_size"] = len(found["d2t"]) if "d2t" in found else raw["vocab_size"]
+    if "markov_head.markov_w1.weight" in found:
+        raw["markov_rank"] = found["markov_head.markov_w1.weight"].shape[-1]
+    return raw, found
+
+
+def _sizes(file: GgufFile, said: Metadata) -> dict[str, Any]:
+    """The fields of both kinds."""
+    heads, width = said.count("attention.head_count"), said.count("embedding_length")
+    return {
+        "hidden_size": width,
+        "intermediate_size": said.count("feed_forward_length"),
+        "num_hidden_layers": said.count("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": said.count("attention.head_count_kv", heads),
+        "head_dim": said.count("attention.key_length", width // heads),
+        "rms_norm_eps": said.positive("attention.layer_norm_rms_epsilon"),
+        "max_position_embeddings": said.count("context_length"),
+        "vocab_size": said.count("vocab_size", len(file.metadata.texts("tokenizer.ggml.tokens", [])) or 1),
+        "rope_parameters": _rotation_read(file, said),
+    }
+
+
+def _rotation_read(file: GgufFile, said: Metadata) -> dict[str, Any]:
+    kind = said.text("rope.scaling.type", "none")
+    found: dict[str, Any] = {"rope_type": "default", "rope_theta": said.positive("rope.freq_base", 10000.0)}
+    if kind == "none":
+        return found
+    if kind not in _SCALED or "rope.scaling.yarn_attn_factor" in said:
+        raise file.not_run(f"rope.scaling.type is {kind!r}, with settings that are not read of heads")
+    found |= {"rope_type": kind, "factor": said.positive("rope.scaling.factor")}
+    if kind == "yarn":
+        found["original_max_position_embeddings"] = said.count("rope.scaling.original_context_length")
+        found["beta_fast"] = said.positive("rope.scaling.yarn_beta_fast", 32.0)
+        found["beta_slow"] = said.positive("rope.scaling.yarn_beta_slow", 1.0)
+    return found
+
+
+def _layer_ids(said: Metadata) -> list[int]:
+    found = said.numbers("target_layers")
+    return [int(each) for each in found]
+
+
+def _eagle_fields(said: Metadata) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "target_hidden_size": said.count("target_hidden_size"),
+        "eagle_aux_hidden_state_layer_ids": _layer_ids(said),
+        "norm_before_residual": said.flag("norm_before_residual", False),
+        "norm_before_fc": said.flag("norm_before_fc", False),
+    }
+
+
+def _dflash_fields(file: GgufFile, said: Metadata) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "architectures": ["DFlashDraftModel"],
+        "aux_hidden_state_layer_ids": _layer_ids(said),
+        "block_size": said.count("block_size", 16),
+        "mask_token_id": file.metadata.whole(MASK),
+        "causal": said.flag("attention.causal", False),
+        # Where the file is silent llama-server goes by --spec-type; Markov heads are DSpark's
+        "sample_from_anchor": said.flag("sample_from_anchor", "markov_w1.weight" in file.tensors),
+        "sliding_window_non_causal": True,
+    }
+    if window := said.whole("attention.sliding_window", 0):
+        sliding = said.numbers("attention.sliding_window_pattern").tolist()
+        found["sliding_window"] = window
+        found["layer_types"] = ["sliding_attention" if each else "full_attention" for each in sliding]
+    return found
+
+
+def _halves(matrix: Tensor, dim: int) -> Tensor:
+    """What `neighbours` undoes."""
+    return matrix.unflatten(0, (-1, dim // 2, 2)).transpose(1, 2).reshape(matrix.shape)
 
 
 def _of_eagle(config: HeadConfig) -> dict[str, Value]:
