@@ -122,6 +122,8 @@ def _drafter(target: Target, name: str, engine: EngineName) -> Drafter:
     have = _LLAMACPP_HAS if engine == "llama.cpp" else _ENGINES_HAVE
     if name in ("auto", "none") or "," in name:
         raise ExportRefused(f"--drafter {name!r} names no single drafter", hint=f"name one: {have}")
+    if engine != "llama.cpp":
+        _refuse_gguf(name)  # before anything is read of it
     spec = choose(target.name, name).drafters[0]
     if engine == "llama.cpp":
         return _head(name, spec, target)

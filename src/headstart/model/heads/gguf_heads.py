@@ -151,7 +151,7 @@ def tensors_of(head: Head, matrices: torch.dtype) -> dict[str, Tensor]:
 
 def neighbours(matrix: Tensor, dim: int) -> Tensor:
     """Rows that turn together beside each other, where they lie half a head apart."""
-    return matrix.unflatten(0, (-1, 2, dim // 2)).transpose(1, 2).reshape(matrix.shape)
+    return matrix.reshape(-1, 2, dim // 2, matrix.shape[1]).transpose(1, 2).reshape(matrix.shape)
 
 
 def stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -252,7 +252,7 @@ def _dflash_fields(file: GgufFile, said: Metadata) -> dict[str, Any]:
 
 def _halves(matrix: Tensor, dim: int) -> Tensor:
     """What `neighbours` undoes."""
-    return matrix.unflatten(0, (-1, dim // 2, 2)).transpose(1, 2).reshape(matrix.shape)
+    return matrix.reshape(-1, dim // 2, 2, matrix.shape[1]).transpose(1, 2).reshape(matrix.shape)
 
 
 def _of_eagle(config: HeadConfig) -> dict[str, Value]:
@@ -295,4 +295,5 @@ def _divisors(rope: Any) -> Tensor:
     """What each frequency is divided by."""
     dim, base = rope.head_dim, rope.rope_parameters["rope_theta"]
     plain = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
-    return plain / LlamaRotaryEmbedding(config=rope).inv_freq.float().cpu()
+    turned: Tensor = LlamaRotaryEmbedding(config=rope).inv_freq
+    return plain / turned.float().cpu()
