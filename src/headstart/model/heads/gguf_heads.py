@@ -295,5 +295,5 @@ def _divisors(rope: Any) -> Tensor:
     """What each frequency is divided by."""
     dim, base = rope.head_dim, rope.rope_parameters["rope_theta"]
     plain = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
-    turned: Tensor = LlamaRotaryEmbedding(config=rope).inv_freq
-    return plain / turned.float().cpu()
+    found: Tensor = plain / LlamaRotaryEmbedding(config=rope).inv_freq.float().cpu()
+    return found
