@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from support.gguf_files import write
+from support.gguf_hybrids import with_head
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5TextConfig
@@ -22,6 +24,7 @@ from headstart.model import native
 from headstart.model.heads.eagle import Head, TensorHead, complete
 from headstart.model.heads.eagle_fused import FusedHead
 from headstart.model.heads.mtp_checkpoint import has_head, read, shortlist
+from headstart.model.loading import load_config
 
 VOCAB = 97
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
@@ -115,6 +118,31 @@ def test_a_head_computes_what_its_familys_modules_do(checkpoint: tuple[Path, Any
     spread = wanted.max() - wanted.min()
     assert (found.states - states).abs().max() < 1e-5 * (states.max() - states.min())
     assert (found.logits - wanted).abs().max() < 1e-5 * spread
+
+
+@pytest.fixture(scope="module")
+def file(checkpoint: tuple[Path, Any, Oracle], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model and head as a GGUF file of floats."""
+    _, model, oracle = checkpoint
+    head = {name: tensor.numpy() for name, tensor in oracle.tensors().items()}
+    return write(tmp_path_factory.mktemp("gguf") / "m.gguf", model, **with_head(model.config, head))
+
+
+def test_a_head_in_a_file_is_that_of_the_checkpoint(checkpoint: tuple[Path, Any, Oracle], file: Path) -> None:
+    folder, model, _ = checkpoint
+    asked = hs.Sampling(max_tokens=24, ignore_eos=True)
+    outs, drafters = [], []
+    for source in (folder, file):
+        engine = hs.load(source, dtype="float32", quantize="none", max_length=64, pacing="fixed")
+        outs.append(engine.generate(list(range(3, 24)), asked))
+        drafters.append(engine.drafter)
+        assert "mtp" in engine.drafter.name
+    assert outs[0].tokens == outs[1].tokens
+    assert outs[0].stats.drafted == outs[1].stats.drafted
+    right, found = read(folder, model.config), read(file, load_config(str(file), trust_remote_code=False))
+    assert found.tensors.keys() == right.tensors.keys()
+    for name, tensor in right.tensors.items():
+        assert torch.allclose(found.tensors[name], tensor.float(), rtol=0, atol=3e-7), name
 
 
 def test_a_shortlist_guesses_a_part_of_the_vocabulary(checkpoint: tuple[Path, Any, Oracle]) -> None:

@@ -17,6 +17,7 @@ from headstart.engine.guarded_drafter import asking
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
 from headstart.model import loading
+from headstart.model.gguf.files import is_gguf
 from headstart.types import TreeKind
 
 DrafterName = str | Path
@@ -182,8 +183,8 @@ def holds_mtp(target: str) -> bool:
     """Whether the target's own checkpoint holds an MTP head that can be run."""
     from headstart.model.heads.mtp_checkpoint import has_head  # few targets have one
 
-    folder = loading.config_folder(target)
-    return folder is not None and has_head(folder)
+    where = Path(target) if is_gguf(target) else loading.config_folder(target)
+    return where is not None and has_head(where)
 
 
 def _with_headstart(name: str, target: str) -> Path | None:

@@ -110,8 +110,11 @@ def names_stated(stated: Mapping[str, Any]) -> Callable[[str], str | None]:
 
 
 def _text_name(name: str) -> str | None:
-    if _BESIDE.match(name):
-        return None
+    return None if _BESIDE.match(name) else unwrapped(name)
+
+
+def unwrapped(name: str) -> str:
+    """A stored tensor's name without what a wrapper puts before those of its text model."""
     for begin, own in RENAMED.items():
         name = re.sub(begin, own, name)
     return name
