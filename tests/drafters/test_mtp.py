@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from support.families import config_of, random_model
 from support.gguf_files import write
 from support.gguf_hybrids import with_head
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
@@ -154,6 +158,94 @@ def test_a_shortlist_guesses_a_part_of_the_vocabulary(checkpoint: tuple[Path, An
     whole, part = head_of(folder, model).read(tokens, hidden), head_of(folder, model, ids).read(tokens, hidden)
     assert torch.allclose(whole.logits[:, ids], part.logits, atol=1e-5)
     assert shortlist(VOCAB, 60, set()) is None
+
+
+@dataclass(frozen=True)
+class Other:
+    """A family whose checkpoints hold their head in another form.
+
+    config: of the family's tests. said: what config.json says beside it or instead. blocks: the numbers of the model's
+    layers that the head has one more of each of, and what these are called. names: of the two norms, the matrix, the
+    final norm, and the prefix of all. first: what comes first into the matrix.
+    """
+
+    config: str
+    said: dict[str, Any]
+    blocks: dict[int, str]
+    names: tuple[str, str, str, str]
+    prefix: str
+    state_first: bool = False
+    copies: tuple[str, ...] = ()
+
+
+_DEEPSEEK = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
+OTHERS = {
+    "mimo": Other(
+        "qwen2", {"model_type": "mimo", "auto_map": {"AutoConfig": "mimo.MiMoConfig"}}, {3: ""},
+        ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm"), "model.mtp_layers.0.", True,
+    ),
+    "glm4": Other("glm4", {}, {3: ""}, _DEEPSEEK, "model.layers.4.", copies=("embed_tokens", "shared_head.head")),
+    "nemotron_h": Other(
+        "nemotron_h", {}, {4: "0.", 5: "1."}, ("0.enorm", "0.hnorm", "0.eh_proj", "1.final_layernorm"), "mtp.layers."
+    ),
+}  # fmt: skip
+
+
+def other(folder: Path, form: Other) -> tuple[Any, Callable[[Tensor, Tensor], Tensor]]:
+    """Write such a checkpoint; returns the model, and what the head makes of embeddings and states [n, d] each, by
+    transformers' own modules in float64."""
+    of = config_of(form.config)
+    if of.model_type == "qwen2":
+        of.use_sliding_window, of.sliding_window, of.layer_types = False, None, ["full_attention"] * 4
+    of.num_nextn_predict_layers = 1
+    model = random_model(of)
+    d, layers = of.hidden_size, [copy.deepcopy(model.model.layers[number]) for number in form.blocks]
+    norm = copy.deepcopy(model.model.norm_f if of.model_type == "nemotron_h" else model.model.norm)
+    parts = [*(copy.deepcopy(norm) for _ in range(2)), torch.nn.Linear(2 * d, d, bias=False), norm, *layers]
+    prefixes = [*(f"{name}." for name in form.names), *form.blocks.values()]
+    tensors = {}
+    torch.manual_seed(4)
+    for part, prefix in zip(parts, prefixes, strict=True):
+        for name, parameter in part.named_parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+            tensors[f"{form.prefix}{prefix}{name}"] = parameter.detach().clone()
+    tensors |= {f"{form.prefix}{name}.weight": torch.zeros(of.vocab_size, d) for name in form.copies}
+    model.save_pretrained(folder)
+    save_file({**load_file(folder / "model.safetensors"), **tensors}, folder / "model.safetensors", {"format": "pt"})
+    stated = {**json.loads((folder / "config.json").read_text()), "num_nextn_predict_layers": 1, **form.said}
+    (folder / "config.json").write_text(json.dumps(stated))
+    embedding_norm, state_norm, joining, last, *rest = (part.double() for part in parts)
+    rotary = copy.deepcopy(model.model.rotary_emb).double() if hasattr(model.model, "rotary_emb") else None
+
+    @torch.no_grad()
+    def states(embedded: Tensor, hidden: Tensor) -> Tensor:
+        pair = [embedding_norm(embedded.double()), state_norm(hidden.double())]
+        x = joining(torch.cat(pair[::-1] if form.state_first else pair, -1))[None]
+        n = x.shape[1]
+        turns = None if rotary is None else rotary(x, torch.arange(n)[None])
+        mask = torch.full((n, n), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+        for layer in rest:
+            x = layer(x, position_embeddings=turns, attention_mask=mask)
+        return last(x)[0]
+
+    return model, states
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("kind", [TensorHead, pytest.param(FusedHead, marks=needs_kernels)])
+def test_other_families_heads(name: str, kind: type[Head], tmp_path: Path) -> None:
+    model, states = other(tmp_path, OTHERS[name])
+    assert has_head(tmp_path)
+    of = load_config(str(tmp_path), trust_remote_code=False)
+    tokens, hidden = torch.randint(3, of.vocab_size, (20,)).tolist(), torch.randn(20, of.hidden_size)
+    embedding = model.get_input_embeddings().weight.detach()
+    right = states(embedding[tokens], hidden)
+    dtype = torch.float64 if kind is TensorHead else torch.float32
+    given = {"dtype": dtype, "device": torch.device("cpu"), "head": model.lm_head.weight.detach()}
+    found = kind(complete(read(tmp_path, of), embedding=embedding, **given), 128).read(tokens, hidden.to(dtype))
+    wanted = right @ model.lm_head.weight.detach().double().T
+    assert (found.states - right).abs().max() < 1e-5 * (right.max() - right.min())
+    assert (found.logits - wanted).abs().max() < 1e-5 * (wanted.max() - wanted.min())
 
 
 @pytest.mark.parametrize("tree", ["none", "mixed"])

@@ -165,9 +165,9 @@ def has_head(source: str | Path) -> bool:
     config = object_in(path / "config.json")
     nested = config.get("text_config")
     text = nested if isinstance(nested, dict) else config
-    kind, layers = str(text.get("model_type", config.get("model_type"))), text.get("num_hidden_layers")
+    kind, layers = str(text.get("model_type", config.get("model_type"))), text.get("num_hidden_layers", 0)
     form = FORMS.get(kind)
-    if form is None or not layers_after(text.get) or not isinstance(layers, int):
+    if form is None or not layers_after(text.get):
         return False
     names = [*filter(None, map(form.named(layers), _stored_in(path)))]
     return "fc.weight" in names and not _why_not(names)
