@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as tf
 from safetensors.torch import load_file, save_file
 from support.families import config_of, random_model
 from support.gguf_files import write
@@ -292,6 +293,38 @@ def test_a_target_without_a_head_is_refused(checkpoint: tuple[Path, Any, Oracle]
             read(tmp_path, model.config)
     finally:
         model.config.mtp_num_hidden_layers = kept
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "why"),
+    [
+        (tf.Glm4MoeConfig, "mlp.experts.0.up_proj", "is a mixture of experts: it cannot draft yet"),
+        (tf.DeepseekV3Config, "self_attn.kv_a_proj_with_mqa", "has latent attention: it cannot draft yet"),
+        (tf.Qwen3_5MoeTextConfig, "mlp.experts.gate_up_proj", "is a mixture of experts"),
+        (tf.Glm4MoeConfig, "mlp.up_proj", "is of a model that headstart's own decoders do not run"),
+    ],
+)
+def test_a_layer_that_is_not_run_is_refused_with_the_reason(of: Any, name: str, why: str, tmp_path: Path) -> None:
+    made = of(num_hidden_layers=4)
+    made.mtp_num_hidden_layers = 1
+    made.save_pretrained(tmp_path)
+    qwen = "qwen" in made.model_type
+    names = (f"mtp.layers.0.{name}", "mtp.fc") if qwen else (f"model.layers.4.{name}", "model.layers.4.eh_proj")
+    save_file({f"{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedModel, match=f"^the MTP layer of .* {why}"):
+        read(tmp_path, made)
+    if "decoders" not in why:
+        assert not has_head(tmp_path)
+
+
+def test_of_several_layers_the_first_is_read(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:
+    folder, model, _ = checkpoint
+    tensors = load_file(folder / "model.safetensors")
+    second = {name.replace("layers.0", "layers.1"): -tensor for name, tensor in tensors.items() if "mtp.la" in name}
+    save_file({**tensors, **second}, tmp_path / "model.safetensors")
+    right, found = read(folder, model.config).tensors, read(tmp_path, model.config).tensors
+    assert found.keys() == right.keys()
+    assert all(torch.equal(found[name], right[name]) for name in right)
 
 
 def test_a_head_that_lacks_a_tensor_is_refused(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:

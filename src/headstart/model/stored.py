@@ -41,10 +41,12 @@ _SAYS_NOTHING = re.compile(r"(\.attn\.(masked_)?bias|\.attention\.(masked_)?bias
 """Ends of names that old or quantised checkpoints hold beside the weights: masks and frequencies that the config gives,
 and scales of a cache that is not rounded here."""
 
+
 def layers_after(stated: Callable[[str], Any]) -> int:
     """How many layers after the last guess further tokens, by what a config states of its text. transformers' classes
     do not run them."""
     return max((found for name in LAYERS_AFTER if isinstance(found := stated(name), int)), default=0)
+
 
 _AGAIN = "copy or download the checkpoint again, all of it; or its config.json is of another model"
 _reports = logging.getLogger("transformers.modeling_utils")

@@ -35,7 +35,7 @@ from headstart.model.heads.stored_tensors import (
     read_tensors,
 )
 from headstart.model.reading import object_in
-from headstart.model.recipes import BUILDERS, find_recipe
+from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 from headstart.model.recipes.stated import ROPE_FIELDS
 from headstart.model.stored import layers_after
@@ -112,7 +112,13 @@ _QWEN = Form(
 )
 _DEEPSEEK = Form(
     prefix="model.layers.{after}.",
-    names={"fc.": "eh_proj.", "embedding_norm.": "enorm.", "hidden_norm.": "hnorm.", "norm.": "shared_head.norm.", "": ""},
+    names={
+        "fc.": "eh_proj.",
+        "embedding_norm.": "enorm.",
+        "hidden_norm.": "hnorm.",
+        "norm.": "shared_head.norm.",
+        "": "",
+    },
     layer=_attends,
     unread=r"(embed_tokens|shared_head\.head)\.",
 )
@@ -130,7 +136,13 @@ _MIMO = Form(
 )
 _NEMOTRON = Form(
     prefix="mtp.layers.",
-    names={"fc.": "0.eh_proj.", "embedding_norm.": "0.enorm.", "hidden_norm.": "0.hnorm.", "norm.": "1.final_layernorm.", "": ""},
+    names={
+        "fc.": "0.eh_proj.",
+        "embedding_norm.": "0.enorm.",
+        "hidden_norm.": "0.hnorm.",
+        "norm.": "1.final_layernorm.",
+        "": "",
+    },
     layer=_attends_then_feeds,
     unread=r"([2-9]|\d\d+)\.",
 )
