@@ -12,12 +12,7 @@ from __future__ import annotations
 
 from headstart.drafters import BuildContext, Weights
 from headstart.drafters.eagle.drafter import EagleDrafter
-from headstart.drafters.eagle.stepwise import SCRATCH
-from headstart.drafters.growing.policy import usual_tree
 from headstart.model.gguf.files import is_gguf
-from headstart.model.heads.borrowed import borrowed
-from headstart.model.heads.eagle import complete
-from headstart.model.heads.eagle_fused import make_head
 from headstart.model.heads.mtp_checkpoint import read, shortlist
 from headstart.model.loading import fetch
 
@@ -36,18 +31,15 @@ def build(context: BuildContext) -> EagleDrafter:
     runner = context.target
     source = context.target_source if is_gguf(context.target_source) else fetch(context.target_source)
     ids = shortlist(runner.vocab_size, SHORTLIST, _special(context))
-    checkpoint = read(source, runner.config, token_ids=ids)
-    embedding, output = borrowed(runner, source, checkpoint.tensors, ids)
-    weights = complete(checkpoint, embedding=embedding, head=output, dtype=runner.dtype, device=runner.device)
-    head = make_head(weights, runner.max_length + SCRATCH, quantize=context.quantize)
-    return EagleDrafter(
-        head,
-        vocab_size=runner.vocab_size,
+    return EagleDrafter.of(
+        read(source, runner.config, token_ids=ids),
+        runner,
+        target_folder=source,
         slots=context.slots,
-        max_length=runner.max_length,
-        budget=context.budget,
-        tree=usual_tree(runner.config) if context.tree is None else context.tree,
+        quantize=context.quantize,
         name=context.name,
+        budget=context.budget,
+        tree=context.tree or "auto",
     )
 
 

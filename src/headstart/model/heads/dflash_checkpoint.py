@@ -64,7 +64,7 @@ def _halved(name: str, tensor: Tensor, config: DFlashConfig) -> Tensor:
     beside each other; any other as it is."""
     if not re.fullmatch(r"layers\.\d+\.self_attn\.[qk]_(proj|norm)\.(weight|bias)", name):
         return tensor
-    return tensor.unflatten(0, (-1, config.dim // 2, 2)).transpose(1, 2).flatten(0, 2).contiguous()
+    return tensor.reshape(-1, config.dim // 2, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
 
 
 def _known_as(name: str) -> str | None:
