@@ -16,7 +16,7 @@ import torch.nn.functional as F
 import transformers as tf
 from safetensors.torch import load_file, save_file
 from support.families import config_of, random_model
-from support.gguf_files import Q, write
+from support.gguf_files import write
 from support.gguf_hybrids import with_head
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
 from torch import Tensor
@@ -148,23 +148,6 @@ def test_a_head_in_a_file_is_that_of_the_checkpoint(checkpoint: tuple[Path, Any,
     assert found.tensors.keys() == right.tensors.keys()
     for name, tensor in right.tensors.items():
         assert torch.allclose(found.tensors[name], tensor.float(), rtol=0, atol=3e-7), name
-
-
-def test_a_file_of_blocks_drafts_and_keeps_its_text(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:
-    """The embedding and the output matrix that the head borrows are blocks, and the head's own layer is floats."""
-    _, model, oracle = checkpoint
-    head = {name: tensor.numpy() for name, tensor in oracle.tensors().items()}
-    del head["mtp.norm.weight"]  # which the model's own norm is taken for, as in llama.cpp
-    path = write(tmp_path / "m.gguf", model, kind=Q.Q8_0, **with_head(model.config, head))
-    asked = hs.Sampling(max_tokens=24, ignore_eos=True)
-    outs = [
-        hs.load(path, drafter, max_length=64, pacing="fixed").generate(list(range(3, 24)), asked)
-        for drafter in ("none", "mtp")
-    ]
-    assert outs[0].tokens == outs[1].tokens
-    assert outs[1].stats.drafted > 0
-    found = read(path, load_config(str(path), trust_remote_code=False))
-    assert torch.allclose(found.tensors["norm.weight"], model.model.norm.weight + 1)
 
 
 def test_a_shortlist_guesses_a_part_of_the_vocabulary(checkpoint: tuple[Path, Any, Oracle]) -> None:
