@@ -190,6 +190,23 @@ def test_a_seed_gives_one_text_whatever_is_predicted(
         assert engine.generate([3, 4], sampling, Drafting(prediction=prediction)).tokens == plain.tokens
 
 
+@pytest.mark.parametrize("drafter", ["ngram", "suffix"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_seed_gives_one_text_whatever_the_further_texts_are(
+    drafter: str, temperature: float, load: Callable[..., Any]
+) -> None:
+    sampling = hs.Sampling(max_tokens=NEW, temperature=temperature, seed=5)
+    plain = load("llama").generate([3, 4], sampling)
+    engine = load("llama", drafter)
+    forwards = []
+    for text in (plain.tokens, (), almost(plain.tokens), (1,) * 200):
+        out = engine.generate([3, 4], sampling, Drafting(texts=((7, 8, 9), text)))
+        assert out.tokens == plain.tokens
+        forwards.append(out.stats.target_forwards)
+    if temperature:  # a greedy text of this model repeats itself: its own beginning serves as well
+        assert forwards[0] < forwards[1]
+
+
 def test_pacing_learns_nothing_of_it_from_requests_without(load: Callable[..., Any]) -> None:
     engine = load("llama", ["prediction", "ngram"], pacing="adaptive")
     asked = []

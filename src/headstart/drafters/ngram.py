@@ -1,7 +1,8 @@
 """N-gram prompt lookup: find the last few tokens earlier in the context and propose what followed them there.
 
 Source: prompt lookup decoding (Saxena 2023), n = `longest` down to `shortest`. The most recent earlier occurrence
-wins. It costs microseconds and little memory, and pays on text that quotes itself: edits, summaries, code.
+wins; one in the request's further texts (`Drafting.texts`) wins over it where more of the text stands there. It costs
+microseconds and little memory, and pays on text that quotes itself: edits, summaries, code.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Row, Weights
+from headstart.drafters.matching.ngram_index import FurtherTexts, NgramIndex, alike
 from headstart.types import Draft
 
 WEIGHTS: Weights = "none"
@@ -18,7 +20,7 @@ SURE = 3
 
 
 class NgramDrafter(Drafter):
-    """Point-mass chains copied from the request's own context."""
+    """Point-mass chains copied from the request's own context, or from its further texts."""
 
     limit = 31
     draws = False
@@ -31,22 +33,23 @@ class NgramDrafter(Drafter):
         self.default_budget = 8 if budget is None else budget
         check_number("budget", self.default_budget, low=0, integer=True)
         self._lengths = range(longest, shortest - 1, -1)
-        self._indexes: dict[int, _Index] = {}
+        self._memories: dict[int, _Memory] = {}
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         return [self._one(row) for row in rows]
 
     def release(self, request: int) -> None:
-        self._indexes.pop(request, None)
+        self._memories.pop(request, None)
 
     def _one(self, row: Row) -> Draft:
-        index = self._indexes.setdefault(row.request, _Index(self._lengths))
-        index.extend(row.tokens)
-        after = index.find(row.tokens)
-        if after is None:
+        memory = self._memories.get(row.request)
+        if memory is None:
+            memory = self._memories[row.request] = _Memory(row, self._lengths)
+        source, after = memory.find(row.tokens)
+        if not after:
             return Draft()
         # The copy may run into its own end: then it goes on with itself, as repeating text does
-        period = row.tokens[after:]
+        period = source[after : after + row.budget.nodes]
         return Draft.chain([period[i % len(period)] for i in range(row.budget.nodes)])
 
 
@@ -55,25 +58,18 @@ def build(context: BuildContext) -> NgramDrafter:
     return NgramDrafter(longest=longest, shortest=shortest, budget=context.budget)
 
 
-class _Index:
-    """For each n, where the latest occurrence of each n-gram ended. Each token is indexed once."""
+class _Memory:
+    """What may be copied for one request."""
 
-    def __init__(self, lengths: range) -> None:
-        self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in lengths}
-        self._indexed = 0
+    def __init__(self, row: Row, lengths: range) -> None:
+        self._own = NgramIndex(lengths)
+        self._further = FurtherTexts(row.drafting.texts, lengths)
 
-    def extend(self, tokens: Sequence[int]) -> None:
-        """Index all n-grams that something follows: those that end before the last token."""
-        for end in range(self._indexed + 1, len(tokens)):
-            for n, after in self._after.items():
-                if end >= n:
-                    after[tuple(tokens[end - n : end])] = end
-        self._indexed = max(self._indexed, len(tokens) - 1)
-
-    def find(self, tokens: Sequence[int]) -> int | None:
-        """Index of the token that followed the longest matching suffix, or None."""
-        for n, after in self._after.items():
-            found = after.get(tuple(tokens[-n:])) if len(tokens) >= n else None
-            if found is not None:
-                return found
-        return None
+    def find(self, tokens: Sequence[int]) -> tuple[Sequence[int], int]:
+        """A text, and the index in it of the token that followed the longest match; 0 where nothing matches."""
+        self._own.extend(tokens)
+        own = self._own.find(tokens)
+        further, matched = self._further.find(tokens)
+        if matched and (not own or matched > alike(tokens, own, tokens)):
+            return self._further.tokens, further
+        return tokens, own

@@ -3,7 +3,8 @@
 The longest suffixes of a request's text that occur earlier, in the text itself or in a store of past outputs, are
 looked up in a `SuffixTrie`; from there the likeliest continuations are followed, each with its share of the cases as an
 estimate of its probability. The chain whose shares add up to most expected tokens is proposed. It costs microseconds,
-needs no weights, and pays where text repeats itself or former answers: edits, summaries, agents.
+needs no weights, and pays where text repeats itself or former answers: edits, summaries, agents. A request's further
+texts (`Drafting.texts`) are copied where they match more of the text than it does itself.
 
 Source: SuffixDecoding (arXiv:2411.04975).
 """
@@ -15,6 +16,7 @@ from dataclasses import replace
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
+from headstart.drafters.matching.ngram_index import FurtherTexts
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import Place, SuffixTrie, Text
 from headstart.types import Draft
@@ -84,9 +86,9 @@ class SuffixDrafter(Drafter):
     def _one(self, row: Row) -> Draft:
         memory = self._memories.get(row.request)
         if memory is None:
-            memory = self._memories[row.request] = _Memory(row.sampling.cache_salt)
+            memory = self._memories[row.request] = _Memory(row, self._shortest)
         memory.follow(row.tokens)
-        best, most = Draft(), 0.0
+        best, most = memory.copied(row)
         for trie, place, matched in self._matches(memory, row):
             nodes = min(row.budget.nodes, FACTOR * matched)
             # Its own text may be followed round and round; a past one has ended
@@ -122,15 +124,25 @@ def build(context: BuildContext) -> SuffixDrafter:
 
 
 class _Memory:
-    """One request's own text."""
+    """One request's own text, and its further ones."""
 
-    def __init__(self, salt: str) -> None:
-        self.salt = salt
+    def __init__(self, row: Row, shortest: int) -> None:
+        self.salt = row.sampling.cache_salt
         self.trie = SuffixTrie()
         self.text = Text()
+        self._further = FurtherTexts(row.drafting.texts, range(max(SURE, shortest), shortest - 1, -1))
 
     def follow(self, tokens: Sequence[int]) -> None:
         self.trie.extend(self.text, tokens[len(self.text.tokens) :])
+
+    def copied(self, row: Row) -> tuple[Draft, float]:
+        """What goes on in the further texts, and how many of its tokens should be accepted; nothing where the request's
+        own text matches as well."""
+        place, matched = self._further.find(row.tokens)
+        if matched < len(self.text.ends):
+            return Draft(), 0.0
+        tokens = self._further.tokens[place : place + min(row.budget.nodes, FACTOR * matched)]
+        return Draft.chain(tokens), float(len(tokens))
 
 
 def _chain(trie: SuffixTrie, place: Place, nodes: int, *, loop: bool) -> tuple[Draft, float]:

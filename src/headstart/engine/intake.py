@@ -83,7 +83,8 @@ class Intake:
         target, speculation = self._target, self._speculation(drafting)
         if sampling.stop and self._tokenizer is None:
             raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
-        for name, named in (("stop_token_ids", sampling.stop_token_ids), ("prediction", drafting.prediction)):
+        given = [("stop_token_ids", sampling.stop_token_ids), ("prediction", drafting.prediction)]
+        for name, named in (*given, *(("texts", text) for text in drafting.texts)):
             outside = next((token for token in named if token >= target.vocab_size), None)
             if outside is not None:
                 raise InvalidOption(

@@ -125,6 +125,8 @@ class Drafting:
     """The names of the drafters that may be asked, where an engine has several; None is all of them."""
     prediction: tuple[int, ...] = ()
     """Token ids that the output is expected to contain, to a large part and in this order."""
+    texts: tuple[tuple[int, ...], ...] = ()
+    """Token ids of texts from which the output may copy passages, beside its prompt; the likeliest first."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
@@ -139,6 +141,10 @@ class Drafting:
         for token in self.prediction:
             check_number("prediction token", token, low=0, integer=True)
         object.__setattr__(self, "prediction", tuple(self.prediction))
+        for text in self.texts:
+            if any(type(token) is not int or token < 0 for token in text):
+                raise InvalidOption("a text of texts has what is no token id", hint="give tuples of token ids")
+        object.__setattr__(self, "texts", tuple(tuple(text) for text in self.texts))
 
 
 def _check_beside(structure: object, sampling: Sampling) -> None:

@@ -57,6 +57,20 @@ def test_a_round_trip() -> None:
         assert bridge.jobs[1].prompt.count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 5, "none of a result"
 
 
+def test_what_a_call_may_copy_comes_with_the_job_in_its_spelling() -> None:
+    tokenizer = chat_tokenizer(template("hermes"), "hermes")
+    shown = [*GO, {"role": "tool", "tool_call_id": "a", "content": 'say("a")\n' * 20}]
+    with scripted(tokenizer, "Done.") as (url, bridge), asking(url) as client:
+        client.chat.completions.create(model=MODEL, messages=shown, tools=TOOLS)
+        client.chat.completions.create(model=MODEL, messages=shown)
+        client.chat.completions.create(
+            model=MODEL, messages=shown, tools=TOOLS, extra_body={"speculation": {"enabled": False}}
+        )
+        (text,) = bridge.jobs[0].drafting.texts
+        assert tokenizer.decode(list(text)) == 'say(\\"a\\")\\n' * 20
+        assert [job.drafting.texts for job in bridge.jobs[1:]] == [(), ()]
+
+
 @pytest.mark.parametrize("burst", [1, 4, 1000])
 def test_streams_say_the_same(burst: int) -> None:
     tokenizer = chat_tokenizer(template("hermes"), "hermes")

@@ -25,6 +25,7 @@ from headstart.serve.conversation.detect import ChatForm
 from headstart.serve.conversation.lark import constraint_of
 from headstart.serve.conversation.reply import ReplyForm
 from headstart.serve.conversation.turns import Conversation
+from headstart.serve.conversation.twins import twins
 from headstart.types import Sampling, Structure
 
 
@@ -134,7 +135,10 @@ def conversation_work(
             shown_special_tokens=reply.shown(model.chat.marks),
         )  # fmt: skip
 
-    jobs = tuple(replace(job, sampling=held_to(job.sampling)) for job in work.jobs)
+    drafting = work.jobs[0].drafting
+    if model.sources and drafting.enabled:
+        drafting = replace(drafting, texts=twins(model.tokenizer, conversation, model.chat.format))
+    jobs = tuple(replace(job, sampling=held_to(job.sampling), drafting=drafting) for job in work.jobs)
     warnings = (*work.warnings, *rendered.warnings, *held.warnings)
     return replace(
         work, jobs=jobs, sampling=jobs[0].sampling, warnings=warnings, reply=reply, stops=tuple(work.sampling.stop)

@@ -1,0 +1,55 @@
+"""Where the last few tokens of a text stand: in the text itself, or in further texts that a request brings along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+COMPARED = 32
+"""Tokens by which matches in different texts are compared."""
+
+
+class NgramIndex:
+    """For each n, where the latest occurrence of each n-gram ended. Each token is indexed once."""
+
+    def __init__(self, lengths: range) -> None:
+        self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in lengths}
+        self._indexed = 0
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Index all n-grams that something follows: those that end before the last token."""
+        for end in range(self._indexed + 1, len(tokens)):
+            for n, after in self._after.items():
+                if end >= n:
+                    after[tuple(tokens[end - n : end])] = end
+        self._indexed = max(self._indexed, len(tokens) - 1)
+
+    def find(self, tokens: Sequence[int]) -> int:
+        """Index of the token that followed the longest matching suffix, or 0."""
+        for n, after in self._after.items():
+            found = after.get(tuple(tokens[-n:])) if len(tokens) >= n else None
+            if found is not None:
+                return found
+        return 0
+
+
+class FurtherTexts:
+    """A request's further texts (`Drafting.texts`), as one text in which the likeliest comes last.
+
+    lengths: of the n-grams that are looked up, longest first.
+    """
+
+    def __init__(self, texts: Sequence[Sequence[int]], lengths: range) -> None:
+        self.tokens = tuple(token for text in reversed(texts) for token in text)
+        self._index = NgramIndex(lengths)
+        self._index.extend(self.tokens)
+
+    def find(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """Index of the token that followed the match, and how many tokens match, up to `COMPARED`; (0, 0) for none."""
+        found = self._index.find(tokens) if self.tokens else 0
+        return found, alike(self.tokens, found, tokens)
+
+
+def alike(text: Sequence[int], end: int, tokens: Sequence[int]) -> int:
+    """How many tokens before text[end] are the last ones of `tokens`, up to `COMPARED`."""
+    most = min(end, len(tokens), COMPARED)
+    return next((i for i in range(most) if text[end - 1 - i] != tokens[-1 - i]), most)
