@@ -118,6 +118,14 @@ def test_a_file_says_what_the_folder_says(tool: ModuleType, tmp_path: Path, shap
     assert found.tie_word_embeddings
 
 
+def test_a_folder_with_an_mtp_head_drafts_with_it(tool: ModuleType, tmp_path: Path) -> None:
+    tool.main(["qwen3.5-0.8b", "--tiny", "--mtp", "--folder", str(tmp_path)])
+    engine = hs.load(str(tmp_path), "mtp", max_length=128, pacing="fixed")
+    assert engine.generate(IDS, hs.Sampling(max_tokens=4, ignore_eos=True)).error is None
+    with pytest.raises(SystemExit):
+        tool.main(["lfm2-350m", "--tiny", "--mtp", "--folder", str(tmp_path / "other")])
+
+
 def test_the_file_of_llama_turns_as_the_folder_does(tool: ModuleType, tmp_path: Path) -> None:
     """The scaling of Llama 3 stands in a tensor of the file."""
     tool.main(["llama-3.2-1b", "--tiny", "--folder", str(tmp_path), "--gguf", str(tmp_path / "m.gguf")])
