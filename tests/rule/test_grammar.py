@@ -72,6 +72,14 @@ def test_the_distribution_is_the_masked_one_exactly(name: str, shape: tuple[int,
     keeps_the_distribution(world(STRUCTURES[name]), shape, drawn, first=rounds)
 
 
+@pytest.mark.parametrize("drawn", ["masked", None])
+@pytest.mark.parametrize("name", ["canonical", "gate", "budget"])
+def test_tokens_that_are_certain_may_follow_any_draft(name: str, drawn: str | None) -> None:
+    longer = world(STRUCTURES[name])
+    longer.lengthens = True
+    keeps_the_distribution(longer, (1,), drawn, first=1 if drawn else 2)
+
+
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
