@@ -241,13 +241,14 @@ def test_greedy_text_is_that_of_transformers(
     [
         (None, "none", "exact"),
         ("vanilla", "none", "coupled"),
-        pytest.param("gated", "none", "exact", marks=pytest.mark.slow),
-        pytest.param("rnn", "none", "exact", marks=pytest.mark.slow),
+        ("gated", "none", "exact"),
+        ("rnn", "none", "exact"),
         ("rnn", "sampled", "exact"),
-        pytest.param("vanilla", "sampled", "coupled", marks=pytest.mark.slow),
-        pytest.param(None, "sampled", "exact", marks=pytest.mark.slow),
+        ("vanilla", "sampled", "coupled"),
+        (None, "sampled", "exact"),
     ],
 )
+@pytest.mark.slow  # the exactness matrix has DFlash and DSpark heads with each tree, under both rules
 def test_chi_square(
     kind: str | None, tree: str, rule: Any, folder: Path, root: Path, engine_of: Callable[..., Engine]
 ) -> None:

@@ -140,7 +140,7 @@ def test_the_text_is_that_of_plain_decoding(checkpoint: tuple[Path, Any, Oracle]
     assert found.stats.drafted > 0
 
 
-@pytest.mark.parametrize("rule", ["exact", "coupled"])
+@pytest.mark.parametrize("rule", ["exact", pytest.param("coupled", marks=pytest.mark.slow)])
 def test_sampled_text_follows_the_targets_distribution(tmp_path: Path, rule: Any) -> None:
     folder, _, _ = written(tmp_path, config(vocab=8))
     engine = hs.load(

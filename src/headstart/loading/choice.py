@@ -17,6 +17,7 @@ from headstart.engine.guarded_drafter import asking
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
 from headstart.model import loading
+from headstart.model.gguf import checkpoint as gguf
 from headstart.types import TreeKind
 
 DrafterName = str | Path
@@ -33,6 +34,9 @@ NOTE = "headstart.json"
 
 MTP = "mtp"
 """The name of a head that a checkpoint holds beside its model."""
+
+_GGUF_HEADS = {"eagle3": "eagle", "dflash": "dflash"}
+"""Kinds of heads, by the architecture of a GGUF file."""
 
 _FOR_BUNDLED = ("ngram", loading.BUNDLED)
 _FOR_KNOWN = ("ngram", KNOWN)
@@ -173,6 +177,8 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
             )
         return DrafterSpec(name, BUNDLED_HEADS[name], folder)
     source = loading.resolve(name, "draft")
+    if gguf.is_gguf(source):
+        return DrafterSpec(name, _GGUF_HEADS.get(gguf.architecture(source), "draft"), source)
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
     return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
