@@ -40,7 +40,7 @@ KEPT = 64
 KEPT_BYTES = 1 << 20
 """Of the texts of those grammars together."""
 SLOW_PROBE = 0.25
-"""Seconds that one of the first masks may take."""
+"""Seconds of computing that one of the first masks may take. A busy machine does not count, here and below."""
 SLOW_MASK = 2.0
 """Seconds that a mask may take while a request runs; one that takes longer ends its request."""
 NOTED_MASK = 0.05
