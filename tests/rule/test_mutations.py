@@ -255,7 +255,7 @@ LAW = [
     (filters, "min_p drops the likeliest", "torch.where(p < _column", "torch.where(p <= _column",
      is_the_distribution_of_transformers),
     (filters, "temperature upside down", "x = x / _column(", "x = x * _column(", is_the_distribution_of_transformers),
-    (distribution, "draft tokens are not seen", "self.state.after(self.drafted).processors", "self.state.processors",
+    (distribution, "draft tokens are not seen", ".place.after(self.drafted).processors", ".processors",
      is_the_distribution_of_transformers),
     (distribution, "a NaN row is ignored at temperature 0", "token if math.isfinite(row[token]) else -1", "token",
      bad_rows_are_reported),

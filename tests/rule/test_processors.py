@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Sequence
-from fractions import Fraction
-from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from support.enumeration import Oracle, completed, joint, outcomes
 from support.grammar import DIGITS, DOT, END, GRAMMAR_VOCAB, Grammar, Matcher, follows
+from support.masked_rounds import World
 from support.tiny import random_model
 
 from headstart.drafters import Drafter
@@ -23,7 +20,6 @@ from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.rule import distribution as distribution_module
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution
-from headstart.rule.verify import traverse, walk
 from headstart.types import Draft, Sampling
 
 PENALISED = Sampling(temperature=1.0, repetition_penalty=1.5, frequency_penalty=0.5, logit_bias={2: 0.5})
@@ -33,67 +29,7 @@ def begin(sampling: Sampling = PENALISED) -> SamplingState:
     return SamplingState(sampling, (0,), GRAMMAR_VOCAB, frozenset({END}), processors=[Grammar(Matcher())])
 
 
-@cache
-def logits(seed: int, context: tuple[int, ...]) -> torch.Tensor:
-    weights = np.random.default_rng([seed, len(context), *context]).normal(size=GRAMMAR_VOCAB)
-    return torch.tensor(weights, dtype=torch.float32)
-
-
-def exact(p: torch.Tensor) -> Any:
-    """The very float32 numbers as rationals, with the sum 1."""
-    weights = [Fraction(float(x)) for x in p]
-    return np.array([weight / sum(weights) for weight in weights], dtype=object)
-
-
-class Model:
-    """Distributions after every context, each from a state that was extended to it token by token."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def __call__(self, context: tuple[int, ...]) -> Any:
-        state = begin()
-        for token in context:
-            state = state.after((token,))
-        return exact(distribution(logits(self.seed, context)[None], [SamplingRow(state)])[0])
-
-
-def one_round(oracle: Oracle, state: SamplingState, text: tuple[int, ...], shape: Sequence[int], drawn: bool) -> Any:
-    """Draft from model 2 (or guess anything), judge with model 1; all rows of one state, as the engine has it."""
-    tokens: list[int] = []
-    parents: list[int] = []
-    distributions: list[Any] = []
-    paths: list[tuple[int, ...]] = [()]
-    level = [-1]
-    for width in shape:
-        below = []
-        for parent in level:
-            path = paths[parent + 1]
-            q = exact(distribution(logits(2, (*text, *path))[None], [SamplingRow(state, path)])[0]) if drawn else None
-            for sibling in range(width):
-                if q is not None and not q.sum() > 0:
-                    break
-                token = (sibling + len(path)) % GRAMMAR_VOCAB if q is None else oracle.draw(q)
-                below.append(len(tokens))
-                tokens.append(token)
-                parents.append(parent)
-                paths.append((*path, token))
-                distributions.append(q)
-                if q is not None:
-                    q = q.copy()
-                    q[token] = Fraction(0)
-                    q = q / q.sum() if q.sum() > 0 else q
-        level = below
-    draft = Draft(tuple(tokens), tuple(parents))
-    rows = distribution(
-        torch.stack([logits(1, (*text, *path)) for path in paths]), [SamplingRow(state, path) for path in paths]
-    )
-    p = [exact(row) for row in rows]
-    if drawn:
-        verdict = traverse(draft, p, distributions, lambda a, _: oracle.uniform(a), lambda row, _: oracle.draw(row))
-    else:
-        verdict = walk(draft, p, lambda row, _: oracle.draw(row))
-    return (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
+WORLD = World(begin, GRAMMAR_VOCAB)
 
 
 @pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "point masses"])
@@ -104,13 +40,12 @@ def test_a_grammar_keeps_the_distribution_exactly_over_several_rounds(shape: tup
     def procedure(oracle: Oracle) -> tuple[int, ...]:
         state, text = begin(), ()
         while len(text) < 2:
-            emitted = one_round(oracle, state, text, shape, drawn)
+            emitted = WORLD.round(oracle, state, text, shape, "masked" if drawn else None)
             state, text = state.after(emitted), (*text, *emitted)
         return text[:length]
 
-    model: Any = Model(1)
-    found = completed(outcomes(procedure), model, length)
-    assert found == joint(model, length, GRAMMAR_VOCAB)
+    found = completed(outcomes(procedure), WORLD.model, length)
+    assert found == joint(WORLD.model, length, GRAMMAR_VOCAB)
     assert all(follows(text) for text in found)
     assert any(DOT in text for text in found)
     assert any(set(text) <= set(DIGITS) for text in found)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import transformers as tf
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import headstart as hs
@@ -40,8 +40,8 @@ from headstart.model import int4
 from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.types import Drafting, Rule, Sampling
-from support.matrix_distributions import EOS, LETTERS, VOCAB, Text
+from headstart.types import Drafting, Rule, Sampling, Structure
+from support.matrix_distributions import EOS, LETTERS, VOCAB, Text, tokenizer
 from support.matrix_targets import ARCHITECTURES, CONTEXT, HEADS, LLAMA, WIDTH, Architecture
 from support.scripted_worker import scripted
 from support.timeless import CHEAP, timeless
@@ -89,6 +89,12 @@ def _greedy(**options: Any) -> Sampling:
 
 _BIAS = {1: 1.0, 4: -1.5, 6: -100.0}
 
+_STRUCTURES = (
+    Structure("regex", "(ab?cde|[d-g]a|fg+b?){2,9}"),
+    Structure("regex", "([a-c]d|ef?g)+", after=(6, 3), thinking=2),
+)
+"""Of the second, what is free ends in the middle of most texts, with "gd", if need be after two tokens."""
+
 SETTINGS = (
     Setting(
         "greedy",
@@ -119,6 +125,8 @@ SETTINGS = (
         (_warm(ignore_eos=False, logit_bias={EOS: 0.5}), _warm(ignore_eos=False, logit_bias={EOS: 1.0}, min_tokens=2)),
         stops=True,
     ),
+    Setting("greedy, grammar", tuple(_greedy(ignore_eos=False, structure=each) for each in _STRUCTURES)),
+    Setting("T=1, grammar", tuple(_warm(ignore_eos=False, structure=each) for each in _STRUCTURES)),
     Setting("greedy, adaptive pacing", (_greedy(max_tokens=24), _greedy(repetition_penalty=1.3)), adaptive=True),
     Setting("T=1, adaptive pacing", (_warm(),), adaptive=True),
 )
@@ -374,15 +382,6 @@ def _block(kind: str | None, width: int) -> tuple[dict[str, torch.Tensor], dict[
         config |= {"speculators_model_type": "dspark", "markov_rank": rank, "markov_head_type": kind}
         config |= {"sample_from_anchor": True}
     return tensors, config
-
-
-def tokenizer(words: tuple[str, ...]) -> PreTrainedTokenizerFast:
-    """One token for each of these words, of which the longer ones are merged from letters."""
-    merges = [(word[0], word[1:]) for word in words if len(word) > 1]
-    made = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
 @dataclass(frozen=True)

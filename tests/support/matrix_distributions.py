@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import chi2
-from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessorList
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessorList, PreTrainedTokenizerFast
 from transformers.generation.logits_process import (
     MinNewTokensLengthLogitsProcessor,
     MinPLogitsWarper,
@@ -29,12 +30,28 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from headstart.model.tokens.matching import matching_tokenizer
 from headstart.rule.drafted import drafted_distributions, whole
+from headstart.rule.grammar import Grammars, Tokens
 from headstart.types import Output, Sampling, Step
+from support.allowed_tokens import AllowedTokens, StructureLogitsProcessor
 
 LETTERS = "abcdefgh"
 VOCAB, EOS = len(LETTERS), LETTERS.index("h")
 Text = tuple[int, ...]
+
+
+def tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
+    """One token for each of these words, of which the longer ones are merged from letters."""
+    merges = [(word[0], word[1:]) for word in words if len(word) > 1]
+    made = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+_LETTERS = Tokens(partial(matching_tokenizer, tokenizer(LETTERS), VOCAB, {EOS}), VOCAB, frozenset({EOS}))
+ALLOWED = AllowedTokens(Grammars(_LETTERS), VOCAB, EOS)
 
 
 class OpenAIPenalties:
@@ -59,6 +76,8 @@ def processors(sampling: Sampling, prompt_length: int) -> LogitsProcessorList:
         found.append(OpenAIPenalties(prompt_length, sampling.presence_penalty, sampling.frequency_penalty))
     if sampling.min_tokens and not sampling.ignore_eos:
         found.append(MinNewTokensLengthLogitsProcessor(prompt_length, sampling.min_tokens, EOS, device="cpu"))
+    if sampling.structure is not None:
+        found.append(StructureLogitsProcessor(ALLOWED, sampling.structure, prompt_length))
     if sampling.greedy:
         return LogitsProcessorList(found)
     found.append(TemperatureLogitsWarper(sampling.temperature))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from headstart.base.errors import InvalidOption
 
-Extra = Literal["fleet", "report", "serve"]
+Extra = Literal["agents", "fleet", "report", "serve"]
 
 CLONE = Path(__file__).parents[3]
 """Where pyproject.toml is, if the package runs from a clone: `pip install -e`, or PYTHONPATH."""
@@ -41,6 +41,7 @@ def missing(error: ImportError) -> InvalidOption | None:
 
 
 NEEDS: dict[Extra, str] = {
+    "agents": "a grammar needs llguidance",
     "report": "a report page needs plotly and jinja2",
     "serve": "a server needs fastapi, uvicorn and prometheus-client",
 }

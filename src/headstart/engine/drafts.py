@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import index
 from typing import Any
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base.errors import DrafterFailed
+from headstart.rule.processors import Place
 from headstart.types import Draft, Preparation
 
 _ROUNDED = 1e-5
@@ -102,6 +104,32 @@ class DraftCheck:
             raise _refused("q gives a draft token the probability 0, so the token was not drawn from it")
         near = low > 1 - _ROUNDED and high < 1 + _ROUNDED
         return torch.from_numpy(q if near else q / sums[:, None])
+
+
+def allowed_part(draft: Draft, place: Place) -> Draft:
+    """A draft of point masses without the nodes that a grammar forbids, and what is below them: no row of the target is
+    spent on what cannot be accepted. place: that after x0.
+
+    Never to be applied to a draft that was drawn. There a node that cannot be accepted must be *rejected*, so that the
+    rule draws from what is left of the target's distribution; without the node it would draw from all of it, and the
+    choice between drafts, which depends on what was drawn, would change the distribution.
+    """
+    assert draft.q is None, "drawn nodes stay"
+    places = {-1: (place, -1)}  # by node that stays, where it leads and its new number
+    for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+        above, _ = places.get(parent, (None, 0))
+        if above is not None and above.allows(token):
+            places[node] = above.after((token,)), len(places) - 1
+    if len(places) > len(draft):
+        return draft
+    kept = [node for node in places if node >= 0]
+    return replace(
+        draft,
+        tokens=tuple(draft.tokens[node] for node in kept),
+        parents=tuple(places[draft.parents[node]][1] for node in kept),
+        source=draft.source if kept else "",
+        expected=None if draft.expected is None else min(draft.expected, len(kept)),
+    )
 
 
 class _Columns:

@@ -22,6 +22,7 @@ from headstart.types import (
     Rule,
     Sampling,
     Step,
+    Structure,
 )
 
 if TYPE_CHECKING:
@@ -136,6 +137,15 @@ class Engine:
             ContextExceeded: it leaves no room for a new token.
         """
         return self._intake.encode(prompt)
+
+    def prepare(self, structure: Structure) -> None:
+        """Compile a grammar now, so that the request that follows it does not wait for that. Any thread may call it.
+
+        Raises:
+            InvalidGrammar: it has an error, is too costly, or nothing can be written by it.
+            InvalidOption: llguidance is not installed, or cannot read this model's tokenizer.
+        """
+        self._intake.processors(structure)
 
     def encode_after(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """The token ids of a text that a model writes after this prompt: for `Drafting.prediction`.

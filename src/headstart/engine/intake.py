@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.base.errors import InvalidOption
 from headstart.engine.prompts import Prompt, encode, is_listed, refuse_media
 from headstart.engine.request import Request
 from headstart.rule.distribution import SamplingState
-from headstart.types import Drafting, Sampling, Speculation
+from headstart.types import Drafting, Sampling, Speculation, Structure
 
 if TYPE_CHECKING:
     from headstart.engine.parts import EngineParts
+    from headstart.rule.grammar import Grammars
+    from headstart.rule.processors import Processor
 
 T = TypeVar("T")
 
@@ -29,6 +32,24 @@ class Intake:
         self._drafter = parts.drafter
         self._reason = parts.reason
         self._numbers = itertools.count()
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        from headstart.model.tokens.matching import matching_tokenizer
+        from headstart.rule.grammar import Grammars, Tokens
+
+        size = self._target.vocab_size
+        ends = frozenset(token for token in self._eos if token < size)
+        return Grammars(Tokens(partial(matching_tokenizer, self._tokenizer, size, ends), size, ends))
+
+    def processors(self, structure: Structure | None) -> Sequence[Processor]:
+        """What edits the logits of a request with this structure. Grammars are compiled once and kept.
+
+        Raises:
+            InvalidGrammar: it cannot be followed.
+            InvalidOption: llguidance is not installed, or cannot read this model's tokenizer.
+        """
+        return () if structure is None else self._grammars.processors(structure)
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """See `prompts.encode`."""
@@ -62,8 +83,6 @@ class Intake:
         target, speculation = self._target, self._speculation(drafting)
         if sampling.stop and self._tokenizer is None:
             raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
-        if sampling.structure is not None:
-            raise InvalidOption("this engine has no grammars yet", hint="leave structure out")
         for name, named in (("stop_token_ids", sampling.stop_token_ids), ("prediction", drafting.prediction)):
             outside = next((token for token in named if token >= target.vocab_size), None)
             if outside is not None:
@@ -77,7 +96,9 @@ class Intake:
             ids,
             sampling,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            sampling_state=SamplingState(sampling, ids, target.vocab_size, stop_ids),
+            sampling_state=SamplingState(
+                sampling, ids, target.vocab_size, stop_ids, processors=self.processors(sampling.structure)
+            ),
             stop_ids=stop_ids,
             limit=target.max_length,
             speculation=speculation,

@@ -111,9 +111,10 @@ class StepLoop:
         self._cache.keep(row.slot, len(row.feed), outcome.path)
         request.explain(row.budget)
         self._note_failures(request)
-        if outcome.error is not None:
+        emitted = request.extend(outcome.tokens)
+        if outcome.error is not None and request.finish_reason is None:
             request.error, request.finish_reason = outcome.error, "error"
-        return request.extend(outcome.tokens)
+        return emitted
 
     def _record(
         self,

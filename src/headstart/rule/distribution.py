@@ -2,8 +2,7 @@
 
 A row is one position of one request: its logits, what was committed before it (`SamplingState`) and the draft tokens
 in between (`SamplingRow.drafted`), so that a node of a draft is judged by the distribution the target would have there.
-The
-order: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens (in processors.py), any further
+The order: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens (in processors.py), any further
 processors of the state, and then temperature, top_k, top_p, min_p (here, all rows at once).
 
 Definitions: transformers' `generation/logits_process.py`, ties included; presence and frequency as in the OpenAI API
@@ -24,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.base.errors import InvalidOption
+from headstart.base.errors import HeadstartError, InvalidOption
 from headstart.rule.filters import filtered, first_maximum, one_hot
-from headstart.rule.processors import Processor, processors_of
+from headstart.rule.processors import Place, Processor, processors_of
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import LogprobsMode, Sampling, TokenLogprob
 
@@ -47,8 +46,8 @@ class SamplingState:
     sampling: Sampling
     stop_ids: tuple[int, ...]
     """Those inside the vocabulary."""
-    processors: tuple[Processor, ...]
-    """What edits the logits before the temperature, in order, at the end of the committed text."""
+    place: Place
+    """The processors at the end of the committed text, and behind it those of draft tokens."""
 
     def __init__(
         self,
@@ -66,26 +65,36 @@ class SamplingState:
             )
         self.sampling = sampling
         self.stop_ids = tuple(sorted(token for token in stop_ids if token < vocab_size))
-        self.processors = (*processors_of(sampling, prompt, vocab_size, self.stop_ids), *processors)
+        self.place = Place((*processors_of(sampling, prompt, vocab_size, self.stop_ids), *processors))
+
+    @property
+    def processors(self) -> tuple[Processor, ...]:
+        """What edits the logits before the temperature, in order, at the end of the committed text."""
+        return self.place.processors
 
     @property
     def unedited(self) -> bool:
         """Whether nothing comes before the temperature."""
-        return not self.processors
+        return not self.place.processors
+
+    @property
+    def masks(self) -> bool:
+        """Whether a processor may leave few tokens, as a grammar does."""
+        return self.place.masks
 
     def after(self, tokens: Sequence[int]) -> SamplingState:
         """The state once these tokens have been emitted as well."""
         if not self.processors or not tokens:
             return self
-        return self._with(self.sampling, tuple(processor.after(tokens) for processor in self.processors))
+        return self._with(self.sampling, self.place.after(tokens))
 
     def filtered(self, sampling: Sampling) -> SamplingState:
         """The same processors, followed by the temperature and filters of another `Sampling`."""
-        return self._with(sampling, self.processors)
+        return self._with(sampling, self.place)
 
-    def _with(self, sampling: Sampling, processors: tuple[Processor, ...]) -> SamplingState:
+    def _with(self, sampling: Sampling, place: Place) -> SamplingState:
         state = object.__new__(SamplingState)
-        state.sampling, state.stop_ids, state.processors = sampling, self.stop_ids, processors
+        state.sampling, state.stop_ids, state.place = sampling, self.stop_ids, place
         return state
 
 
@@ -99,7 +108,12 @@ class SamplingRow:
     @property
     def processors(self) -> tuple[Processor, ...]:
         """Those that act on this row."""
-        return self.state.after(self.drafted).processors
+        return self.state.place.after(self.drafted).processors
+
+    @property
+    def failure(self) -> HeadstartError | None:
+        """Why there is no distribution at this row, whatever its logits: a grammar cannot go on here."""
+        return self.state.place.after(self.drafted).failure if self.state.masks else None
 
     def edit(self, x: NDArray[np.float32]) -> None:
         """Change the row's logits [V] in place."""
@@ -181,10 +195,10 @@ def _edit_on_host(
     """Row by row: the work is small, and a dozen tensor operations would not be."""
     edited = logits.copy()
     for x, row in zip(edited, rows, strict=True):
-        if vocabulary is not None and row.processors:
-            vocabulary.edit(x, row.edit)
-        else:
+        if vocabulary is None:
             row.edit(x)
+        else:
+            vocabulary.edit(x, row.processors)
     return edited
 
 

@@ -43,12 +43,33 @@ class Distributions(Sequence[NDArray[np.float32]]):
 
         Raises:
             NonFiniteLogits: the logits made no distribution there.
+            HeadstartError: another reason why there is none, see `SamplingRow.failure`.
         """
         if index not in self._found:
+            self._look_out(index)
             at = slice(index, index + 1)
             row = distribution(self.logits[at], self.rows[at]) if self.p is None else self.p[at]
             self._found[index] = _finite(row.cpu().numpy())[0]
         return self._found[index]
+
+    def token(self, index: int) -> int:
+        """The token of a greedy request's distribution `index`.
+
+        Raises:
+            NonFiniteLogits, HeadstartError: there is none, as above.
+        """
+        assert self.tokens is not None, "only asked of greedy requests"
+        self._look_out(index)
+        token = self.tokens[index]
+        if token < 0:
+            raise no_distribution()
+        return token
+
+    def _look_out(self, index: int) -> None:
+        """Raise the row's own failure, which its logits say nothing of."""
+        failure = self.rows[index].failure
+        if failure is not None:
+            raise failure
 
     @property
     def dense(self) -> Tensor:

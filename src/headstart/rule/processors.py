@@ -3,6 +3,9 @@
 A processor is an immutable value. It stands for the edit at one place of a text, and `after(tokens)` is the processor
 at a later place. A draft node is judged with `processor.after(path)`, for which the committed processor does not
 change, so rolling back a rejected draft is dropping those values.
+
+The places of a draft make a trie, in which each keeps what follows it: whoever asks for the processors behind a node,
+the drafter, the rule or a recorder, is given the same values, and what they have computed.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headstart.base.errors import HeadstartError
 from headstart.types import Sampling
 
 A = TypeVar("A", NDArray[np.float32], Tensor)
@@ -26,8 +30,11 @@ Terms = tuple[Any, ...]
 class Processor(Protocol):
     """An edit of the logits that may depend on the text so far. Values of it are immutable, and can be pickled.
 
-    Subclass it to inherit `edit_rows`.
+    Subclass it to inherit all but `after` and `edit`.
     """
+
+    masks: ClassVar[bool] = False
+    """Whether it may leave few tokens: a class that overrides `forced`, `allows` or `failure` says True."""
 
     def after(self, tokens: Sequence[int]) -> Processor:
         """The processor once these tokens follow the text it knows; `self` stays as it is.
@@ -41,6 +48,30 @@ class Processor(Protocol):
         """Change one row of logits [V] in place. A NaN must stay a NaN."""
         ...
 
+    def forced(self) -> int | None:
+        """The token that comes next for certain: the only one whose logit `edit` leaves finite. None where there is
+        another, or where that is not known."""
+        return None
+
+    def allows(self, token: int) -> bool:  # noqa: ARG002
+        """Whether this token may come next: False where `edit` makes its logit -inf."""
+        return True
+
+    @property
+    def failure(self) -> HeadstartError | None:
+        """Why nothing can come next, so that a request whose text comes here ends; None where something can."""
+        return None
+
+    def edit_columns(self, x: NDArray[np.float32], ids: NDArray[np.int64], size: int) -> None:
+        """`edit` for a row that has only some columns of the vocabulary: x [W] are the logits of the tokens ids [W].
+
+        size: V. This default spreads the row over the whole vocabulary.
+        """
+        whole = np.full(size, -np.inf, dtype=x.dtype)
+        whole[ids] = x
+        self.edit(whole)
+        x[:] = whole[ids]
+
     @classmethod
     def edit_rows(cls, x: Tensor, members: Sequence[tuple[int, Any]]) -> None:
         """Change logits [R, V] on any device in place, to the same bits as `edit`: for each (r, processor), row r.
@@ -51,6 +82,49 @@ class Processor(Protocol):
             row = x[r].detach().cpu().numpy()
             processor.edit(row)
             x[r] = torch.from_numpy(row)
+
+
+class Place:
+    """The processors at one place of a text and, as far as anyone has asked, those at the places that follow."""
+
+    __slots__ = ("_masking", "_next", "processors")
+
+    def __init__(self, processors: tuple[Processor, ...]) -> None:
+        self.processors = processors
+        self._masking = tuple(each for each in processors if getattr(each, "masks", False))
+        self._next: dict[int, Place] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Place, (self.processors,)
+
+    def after(self, tokens: Sequence[int]) -> Place:
+        """The place that these tokens lead to."""
+        place = self
+        for token in tokens:
+            found = place._next.get(token)
+            if found is None:
+                following = tuple(processor.after((token,)) for processor in place.processors)
+                found = place._next.setdefault(token, Place(following))
+            place = found
+        return place
+
+    @property
+    def masks(self) -> bool:
+        """Whether a processor may leave few tokens."""
+        return bool(self._masking)
+
+    @property
+    def failure(self) -> HeadstartError | None:
+        """Of the first processor that has one."""
+        return next((found for each in self._masking if (found := each.failure) is not None), None)
+
+    def allows(self, token: int) -> bool:
+        """Whether all processors let this token come next."""
+        return all(each.allows(token) for each in self._masking)
+
+    def forced(self) -> int | None:
+        """The token that comes next for certain, or None."""
+        return next((token for each in self._masking if (token := each.forced()) is not None), None)
 
 
 class TokenEdit(Processor):

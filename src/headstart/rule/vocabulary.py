@@ -1,20 +1,21 @@
 """A part of the target's vocabulary: what a drafter with fewer tokens than the target can propose.
 
 Its logits and distributions have a column for each of these tokens alone, so that filters, softmax and draws take a
-part of the time. Processors know the target's tokens: where one edits a row, that row is spread over the whole
-vocabulary for it.
+part of the time. Processors know the target's tokens, and are told which of them the columns are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+
+from headstart.rule.processors import Processor
 
 
 class PartialVocabulary:
@@ -41,10 +42,16 @@ class PartialVocabulary:
         found[self._tokens] = row
         return found
 
-    def edit(self, row: NDArray[np.float32], change: Callable[[NDArray[np.float32]], None]) -> None:
-        """Change logits [W] in place by what changes those of the whole vocabulary."""
+    def edit(self, row: NDArray[np.float32], processors: Sequence[Processor]) -> None:
+        """Change logits [W] in place by processors, which know the whole vocabulary."""
+        usual = Processor.edit_columns
+        if all(getattr(type(each), "edit_columns", usual) is not usual for each in processors):
+            for processor in processors:
+                processor.edit_columns(row, self._tokens, self.size)
+            return
         whole = self.spread(row, -math.inf)
-        change(whole)
+        for processor in processors:
+            processor.edit(whole)
         row[:] = whole[self._tokens]
 
     def widened(self, logits: Tensor) -> Tensor:
