@@ -217,7 +217,11 @@ def test_a_random_model_calls_tools_and_drafts_change_nothing(tmp_path: Path) ->
         tmp_path / "target", ["prediction", tmp_path / "draft"], dtype="float32", max_length=2048, rule="coupled",
     )  # fmt: skip
     with serving(engine) as running, asking(running.v1) as client:
-        asked: dict[str, Any] = {"model": MODEL, "messages": GO, "tools": tools, "max_tokens": 200}
+        think, mark = (str(tokenizer.convert_tokens_to_ids(each)) for each in ("<think>", "<tool_call>"))
+        bias = {think: -1000}  # it would think to the limit
+        asked: dict[str, Any] = {
+            "model": MODEL, "messages": GO, "tools": tools, "max_tokens": 200, "logit_bias": bias,
+        }  # fmt: skip
         said = []
         for enabled in (True, False):
             body = {"speculation": {"enabled": enabled}}
@@ -230,9 +234,7 @@ def test_a_random_model_calls_tools_and_drafts_change_nothing(tmp_path: Path) ->
                 assert json.loads(call.function.arguments)["path"] in ("alpha", "beta")  # type: ignore[union-attr]
                 said.append((call.function.name, call.function.arguments))  # type: ignore[union-attr]
         assert said[:3] == said[3:]
-        auto = client.chat.completions.create(**asked, seed=1, logit_bias={
-            str(tokenizer.convert_tokens_to_ids("<tool_call>")): 1000
-        })  # fmt: skip
+        auto = client.chat.completions.create(**asked | {"logit_bias": bias | {mark: 1000}}, seed=1)
         calls = auto.choices[0].message.tool_calls or []
         assert len(calls) > 1, "the mark comes again and again"
         for call in calls[:-1]:
