@@ -4,7 +4,8 @@ It has the layers of Qwen3.5: three of four keep a recurrent state (the gated de
 embedding and the MLPs begin as those of the Llama, and the hybrid is distilled from it, as the few minutes are too few
 to learn to write from nothing (compare arXiv:2408.15237). Beside the layers one more learns to guess the token after
 the next (MTP): its loss is added to the model's own, times `--mtp-weight` (arXiv:2412.19437, section 2.2). The result
-is a plain Hugging Face folder that holds both, in which headstart finds the head: `drafter="mtp"`.
+is a plain Hugging Face folder that holds both, in which headstart finds the head: `drafter="mtp"`, and `prompts.jsonl`,
+which begins functions of the held-out text, to measure on.
 
     python tools/corpus.py --out corpus
     python tools/train_hybrid.py --corpus corpus --teacher src/headstart/pair/target --out hybrid --minutes 40
@@ -13,6 +14,7 @@ Any other text will do: `--corpus` reads `train.jsonl` and `heldout.jsonl`, line
 """
 
 import argparse
+import json
 import math
 import random
 import time
@@ -20,6 +22,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from measure_pair import beginnings
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from train_target import CHUNK, WEIGHTS, Feed, Text, bits_per_byte, export, read
@@ -210,6 +213,12 @@ def drawn(texts: list[Text], megabytes: float, seed: int) -> list[Text]:
     return found
 
 
+def write_prompts(file: Path, heldout: list[Text], seed: int) -> None:
+    """Heads of held-out functions and classes, to measure on."""
+    found = beginnings([text.text for text in heldout], 16, seed)
+    file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in found))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, required=True, help="folder written by tools/corpus.py")
@@ -268,6 +277,7 @@ def main() -> None:
             copy()
             saved = clock.seconds
     copy()
+    write_prompts(options.out / "prompts.jsonl", heldout, options.seed)
 
 
 if __name__ == "__main__":
