@@ -1,8 +1,8 @@
 """Plain modules for training: an EAGLE-3 head, one that guesses several tokens in one forward (P-EAGLE), an MTP head.
 
 An EAGLE-3 head reads three of the target's hidden states at position t, g = fc([h_lo; h_mid; h_hi]), and the embedding
-of the token after t; decoder layers over both give a state `a` whose norm times `lm_head` is the distribution of the token
-after that.
+of the token after t; decoder layers over both give a state `a` whose norm times `lm_head` is the distribution of the
+token after that.
 
 To guess further, an EAGLE-3 head is fed its own `a` in place of g. The training-time test does the same while it learns
 (`unroll`): tokens come from the text, states from the head itself. A parallel head is fed rows that know nothing but
