@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -26,10 +27,15 @@ from headstart.loading.choice import SELF_INT4, Choice
 from headstart.loading.drafters import build
 from headstart.loading.options import DraftTree, EngineOptions
 from headstart.loading.pacing import make_pacing
-from headstart.model.memory import MemoryNeed, preflight
+from headstart.model.memory import MemoryNeed, free_bytes, preflight
 from headstart.model.runner import ModelRunner
 from headstart.pacing import Pacing
 from headstart.types import Rule
+
+_STEP = 256
+"""Tokens by which contexts that fit into memory differ."""
+_SHARE = 0.8
+"""Of the free memory, what weights and caches may take then. The rest is for what steps compute, and for heads."""
 
 
 def assemble(
@@ -143,6 +149,8 @@ class Assembly:
     draft_device: torch.device
     store: SuffixStore | None
     options: EngineOptions
+    fitting: bool = False
+    """Whether contexts take as many tokens as fit into memory."""
 
     @property
     def tree(self) -> DraftTree:
@@ -163,6 +171,19 @@ class Assembly:
             rounded = "int4" if name == SELF_INT4 else self.options.draft_quantize or "none"
             found[self.draft_device].append(draft.need(slots, rounded))
         return found
+
+    def _fit(self) -> None:
+        """Give contexts as many tokens as fit, in steps; where nothing fits, the least, of which the user is told."""
+        free = {device: _SHARE * free_bytes(device) for device in self.needs()}
+        checkpoints = (self.target, *(draft for draft in self.drafts.values() if not draft.is_read))
+
+        def fits(steps: int) -> bool:
+            for each in checkpoints:
+                each.shorten(steps * _STEP)
+            return all(sum(need.total for need in wanted) <= free[device] for device, wanted in self.needs().items())
+
+        most = -(-self.target.limit // _STEP)
+        fits(max(1, bisect(range(1, most + 1), False, key=lambda steps: not fits(steps))))
 
     def context(self, runner: ModelRunner) -> BuildContext:
         """What drafters are built with. runner: the target's."""
@@ -205,6 +226,8 @@ class Assembly:
         Raises:
             NotEnoughMemory: weights and caches do not fit.
         """
+        if self.fitting and not self.target.is_read:
+            self._fit()
         for device, wanted in self.needs().items():
             preflight(wanted, device)
         given, runner = self.options, self.target.runner(self.quantize)

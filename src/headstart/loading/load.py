@@ -113,8 +113,9 @@ class Target:
         choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
         drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
         return Assembly(
-            self.checkpoint, self.options.quantize, self.device, choice, drafts, place, store, given
-        ).engine()
+            self.checkpoint, self.options.quantize, self.device, choice, drafts, place, store, given,
+            fitting=self.options.max_length == "auto",
+        ).engine()  # fmt: skip
 
     def draft(self, name: str | Path, device: torch.device | None = None) -> Checkpoint:
         """A draft model for this target, read once for a device however many engines use it. device: None is the
