@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headstart.base.errors import UnsupportedModel
 from headstart.model import loading
 from headstart.model.heads import mtp_checkpoint
-from headstart.model.recipes import recipe_of
+from headstart.model.recipes import BUILDERS, recipe_of
 from headstart.model.recipes.recipe import Attention, Layer, Recipe
 from headstart.train import mtp_files
 from headstart.train.eagle_head import HeadShape, MtpHead
@@ -96,7 +96,8 @@ def _layer(recipe: Recipe, text: Any) -> Layer:
     Raises:
         UnsupportedModel: checkpoints of this family are not known to hold such a head, or it cannot be trained.
     """
-    kinds = sorted(kind for kind, form in mtp_checkpoint.FORMS.items() if form.prefix == mtp_files.PREFIX)
+    forms = mtp_checkpoint.FORMS.items()
+    kinds = sorted(kind for kind, form in forms if form.prefix == mtp_files.PREFIX and kind in BUILDERS)
     if text.model_type not in kinds:
         raise UnsupportedModel(
             f"checkpoints of {text.model_type} hold no MTP head that headstart can train",
