@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.hybrid_checkpoints import checkpoint
+from support.hybrids import checkpoint
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
@@ -120,7 +120,7 @@ def test_a_family_without_such_heads_is_refused(target: Path, texts: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    "kind", ["qwen3_5", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("lfm2", "granitemoehybrid"))]
+    "kind", ["qwen3_5", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("lfm2", "granite4h"))]
 )
 def test_an_eagle3_head_learns_from_a_hybrid(kind: str, texts: Path, tmp_path: Path) -> None:
     target = checkpoint(tmp_path, kind, noise=0.1, chat=True)
