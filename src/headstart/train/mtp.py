@@ -58,7 +58,7 @@ class MtpStudent(UnrolledStudent):
         vocab_size = int(text.vocab_size)
         wanted = options.loss_tokens or (GUESSED if vocab_size > 2 * GUESSED else vocab_size)
         self._know(by_frequency(material.train.ids, vocab_size)[:wanted].sort().values, material)
-        self._matrix = target.get_output_embeddings().weight.detach()
+        self._matrix: Tensor = target.get_output_embeddings().weight.detach()
         if len(self.kept) < vocab_size:
             self._matrix = self._matrix[self._kept]
         begun = _begun(options, target.config)
@@ -81,7 +81,7 @@ class MtpStudent(UnrolledStudent):
         tensors = {name.removeprefix("layer."): tensor for name, tensor in self.head.state_dict().items()}
         for name, offset in _offsets(self.layer).items():
             tensors[name] = tensors[name].float() - offset
-        mtp_files.write(folder, loading.fetch(self._options.target), self._target.config, tensors)
+        mtp_files.write(folder, loading.fetch(str(self._options.target)), self._target.config, tensors)
 
     def used(self, folder: Path) -> tuple[str, str]:
         return str(folder), "mtp"
