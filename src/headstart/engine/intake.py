@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.base.errors import InvalidOption
@@ -103,13 +103,8 @@ class Intake:
             limit=target.max_length,
             speculation=speculation,
             drafting=drafting,
-            decode=self._decode,
+            decode=text_of(self._tokenizer, sampling),
         )
-
-    def _decode(self, ids: list[int]) -> str:
-        if self._tokenizer is None or not ids:
-            return ""
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _speculation(self, drafting: Drafting) -> Speculation:
         """How a request with these wishes begins."""
@@ -126,6 +121,21 @@ class Intake:
         if not drafting.enabled or drafting.max_draft_tokens == 0 or drafting.sources == ():
             return Speculation(False, name, "the request asked for no drafts")
         return Speculation(True, name)
+
+
+def text_of(tokenizer: Any, sampling: Sampling) -> Callable[[list[int]], str]:
+    """What makes text of tokens, with those special tokens that the request wants. tokenizer: None makes none."""
+    if tokenizer is None:
+        return lambda _: ""
+    if not sampling.shown_special_tokens:
+        return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)) if ids else ""
+    hidden = _special_tokens(tokenizer) - set(sampling.shown_special_tokens)
+    return lambda ids: str(tokenizer.decode([each for each in ids if each not in hidden], skip_special_tokens=False))
+
+
+@lru_cache(maxsize=4)
+def _special_tokens(tokenizer: Any) -> frozenset[int]:
+    return frozenset(token for token, about in tokenizer.added_tokens_decoder.items() if about.special)
 
 
 def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:

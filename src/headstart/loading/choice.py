@@ -18,6 +18,7 @@ from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
 from headstart.model import loading
 from headstart.model.gguf import checkpoint as gguf
+from headstart.model.gguf.files import is_gguf
 from headstart.types import TreeKind
 
 DrafterName = str | Path
@@ -177,7 +178,7 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
             )
         return DrafterSpec(name, BUNDLED_HEADS[name], folder)
     source = loading.resolve(name, "draft")
-    if gguf.is_gguf(source):
+    if is_gguf(source):
         return DrafterSpec(name, _GGUF_HEADS.get(gguf.architecture(source), "draft"), source)
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
@@ -188,8 +189,8 @@ def holds_mtp(target: str) -> bool:
     """Whether the target's own checkpoint holds an MTP head that can be run."""
     from headstart.model.heads.mtp_checkpoint import has_head  # few targets have one
 
-    folder = loading.config_folder(target)
-    return folder is not None and has_head(folder)
+    where = Path(target) if is_gguf(target) else loading.config_folder(target)
+    return where is not None and has_head(where)
 
 
 def _with_headstart(name: str, target: str) -> Path | None:

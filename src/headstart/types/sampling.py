@@ -81,6 +81,8 @@ class Sampling:
     )
     structure: Structure | None = None
     """What the text must be: JSON, or a text of a grammar. Tokens that cannot come are masked before the filters."""
+    shown_special_tokens: Sequence[int] = ()
+    """Special tokens that stay in the text, such as the marks around a call of a tool; all others are left out."""
     cache_salt: str = ""
     """What an engine learns from past requests is shared only among requests of the same salt."""
 
@@ -95,6 +97,9 @@ class Sampling:
             raise InvalidOption(f"cache_salt={self.cache_salt!r} is not text", hint="give a string, or leave it out")
         if self.structure is not None:
             _check_beside(self.structure, self)
+        for token in self.shown_special_tokens:
+            check_number("shown_special_tokens", token, low=0, integer=True)
+        object.__setattr__(self, "shown_special_tokens", tuple(self.shown_special_tokens))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
 

@@ -101,7 +101,7 @@ def test_bodies(server: Running, body: bytes, code: str | None) -> None:
 
 
 MESSAGES: list[Any] = [
-    None, [], "hi", {}, [3], [{}], [{"role": "user"}], [{"role": "tool", "content": "x"}],
+    None, [], "hi", {}, [3], [{}], [{"role": "user"}], [{"role": "function", "content": "x"}],
     [{"role": "user", "content": 3}], [{"role": "user", "content": [{"type": "text"}]}],
     [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
     [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}],

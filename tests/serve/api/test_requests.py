@@ -173,7 +173,15 @@ def test_harmless_fields_are_named(chat: Post) -> None:
     answer = chat(max_tokens=1, **fields)
     assert answer.status_code == 200, answer.text
     warned = {words.partition(" ")[0] for words in answer.json()["warnings"]}
-    quiet = {"modalities", "tool_choice", "tools", "response_format", "stream_options", "logit_bias"}
+    quiet = {
+        "parallel_tool_calls",
+        "modalities",
+        "tool_choice",
+        "tools",
+        "response_format",
+        "stream_options",
+        "logit_bias",
+    }
     assert warned == set(fields) - quiet
     assert "warnings" not in chat(max_tokens=1).json()
 
@@ -183,7 +191,7 @@ def test_harmless_fields_are_named(chat: Post) -> None:
     [
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"web_search_options": {}}, "web_search_options"),
         ({"top_logprobs": 2}, "top_logprobs"),

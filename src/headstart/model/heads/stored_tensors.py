@@ -145,8 +145,9 @@ def layer_tensors(layer: Layer, width: int) -> Table:
     d, attention, mlp = width, layer.attention, layer.mlp
     queries, keys = attention.heads * attention.dim, attention.kv_heads * attention.dim
     outputs = (queries * (2 if attention.gated else 1), keys, keys)[: len(attention.qkv)]
+    both = mlp.width * (2 if mlp.gated and len(mlp.gate_up) == 1 else 1)
     matrices = dict(zip(attention.qkv, ((rows, d) for rows in outputs), strict=True))
-    matrices |= {attention.out: (d, queries), mlp.down: (d, mlp.width)} | dict.fromkeys(mlp.gate_up, (mlp.width, d))
+    matrices |= {attention.out: (d, queries), mlp.down: (d, mlp.width)} | dict.fromkeys(mlp.gate_up, (both, d))
     table: Table = {}
     for name, shape in matrices.items():
         table |= {f"{name}.weight": Held(shape), f"{name}.bias": Held(shape[:1], needed=False)}

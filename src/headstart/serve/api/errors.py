@@ -112,6 +112,10 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(400, words, "invalid_request_error", "context_length_exceeded", "prompt")
         case errors.InvalidPrompt():
             return Failure(400, words, "invalid_request_error", "invalid_prompt", "prompt")
+        case errors.GrammarFailed():
+            return Failure(500, words, "server_error", "grammar_failed")
+        case errors.InvalidGrammar():
+            return Failure(400, words, "invalid_request_error", "invalid_grammar", None)
         case errors.InvalidOption():
             named = _FIELD.match(error.message)
             return Failure(400, words, "invalid_request_error", "invalid_value", named[1] if named else None)

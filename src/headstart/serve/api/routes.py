@@ -18,12 +18,13 @@ from headstart.engine.prompts import within
 from headstart.serve.api.answering.forms import ChatWriter, CompletionWriter
 from headstart.serve.api.answering.writer import Writer
 from headstart.serve.api.errors import ERRORS, Refused, failure_reply, json_reply, takes
-from headstart.serve.api.reading.prompts import chat_prompt
+from headstart.serve.api.reading.conversations import conversation_of, prompt_of
 from headstart.serve.api.reading.work import Caller, Model, Work, chat_work, check_known, completion_work
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.service import Service, state_of
 from headstart.serve.api.stream import EventStream, attended, outputs
+from headstart.serve.conversation.reply import ReplyForm
 from headstart.serve.metrics import dashboard
 from headstart.serve.names import public_name
 
@@ -116,7 +117,7 @@ def _ids(asked: TokenizeRequest, model: Model) -> list[int]:
         raise Refused("give one of prompt, content and messages", hint=hint, code="invalid_value")
     try:
         if asked.messages is not None:
-            return chat_prompt(tokenizer, asked.messages, asked, context=most)
+            return list(prompt_of(tokenizer, conversation_of(asked), model.chat, context=most).tokens)
         text = asked.prompt if asked.prompt is not None else asked.content
         if not text:
             return []
@@ -186,6 +187,8 @@ def _models(service: Service) -> list[dict[str, Any]]:
         "drafter": public_name(str(about["drafter"])),
         "sources": [name for name in model.sources if name != "none"],
         "chat": bool(getattr(model.tokenizer, "chat_template", None)),
+        "tools": None if model.chat.format is None else model.chat.format.name,
+        "reasoning": ReplyForm(model.chat.format, model.chat.think).reasons,
         "defaults": asdict(model.defaults),
         "versions": {name: version(name) for name in ("headstart", "torch", "transformers")},
     }

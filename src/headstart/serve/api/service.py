@@ -31,6 +31,7 @@ from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.schemas.requests import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.schemas.strict import read
 from headstart.serve.bridge import Bridge
+from headstart.serve.conversation.detect import ChatForm, chat_form
 from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
 from headstart.serve.options import ServerOptions
@@ -102,9 +103,13 @@ class Service:
             return
         bridge, about = served.bridge, served.bridge.describe()
         sizes = {"context": int(about["max_length"]), "vocab_size": int(about["vocab_size"])}
+        try:  # a template is a program, and need not end
+            chat = await self._long.do(lambda: chat_form(bridge.tokenizer), _READ_SECONDS)
+        except (Refused, Overloaded):
+            chat = ChatForm(why="its chat template takes too long")
         model = Model(
             bridge.tokenizer, bridge.encode, **sizes, defaults=served.defaults,
-            sources=sources_of(str(about["drafter"])), recorded=served.recorded,
+            sources=sources_of(str(about["drafter"])), recorded=served.recorded, chat=chat,
         )  # fmt: skip
         names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
         self._ready = Ready(

@@ -36,6 +36,8 @@ class Counts:
     predicted_accepted: int = 0
     predicted_rejected: int = 0
     """Tokens of the prediction that were judged and refused; those behind a refused one were not judged."""
+    reasoning: int | None = None
+    """Tokens written so far that are reasoning; None where the model has none."""
 
     def add(self, chunks: Iterable[Chunk]) -> None:
         """Count the steps behind these chunks."""
@@ -68,10 +70,13 @@ class Done:
     counts: Counts
 
 
-def usage(prompt_tokens: int, completion_tokens: int, cached: int, predicted: Counts | None) -> dict[str, Any]:
+def usage(
+    prompt_tokens: int, completion_tokens: int, cached: int, predicted: Counts | None, reasoning: int | None = None
+) -> dict[str, Any]:
     """OpenAI's `usage`.
 
     predicted: the counts of the prediction's tokens, if the request had one. `completion_tokens` are those written.
+    reasoning: those of them that are reasoning, if the model may reason.
     """
     found: dict[str, Any] = {
         "prompt_tokens": prompt_tokens,
@@ -79,12 +84,13 @@ def usage(prompt_tokens: int, completion_tokens: int, cached: int, predicted: Co
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": cached},
     }
+    details = {} if reasoning is None else {"reasoning_tokens": reasoning}
     if predicted is not None:
-        found["completion_tokens_details"] = {
+        details |= {
             "accepted_prediction_tokens": predicted.predicted_accepted,
             "rejected_prediction_tokens": predicted.predicted_rejected,
         }
-    return found
+    return found | ({"completion_tokens_details": details} if details else {})
 
 
 def usage_of(done: Sequence[Done], choices: int, shown: Shown) -> dict[str, Any]:
@@ -96,6 +102,7 @@ def usage_of(done: Sequence[Done], choices: int, shown: Shown) -> dict[str, Any]
         sum(each.output.stats.tokens for each in done),
         sum(stats.cached_tokens for stats in firsts),
         predicted,
+        total([each.counts for each in done]).reasoning,
     )
 
 
@@ -104,6 +111,8 @@ def total(counts: Sequence[Counts]) -> Counts:
     sum_ = Counts()
     for each in counts:
         sum_.tokens += each.tokens
+        if each.reasoning is not None:
+            sum_.reasoning = (sum_.reasoning or 0) + each.reasoning
         sum_.accepted += each.accepted
         sum_.drafted += each.drafted
         sum_.predicted_accepted += each.predicted_accepted

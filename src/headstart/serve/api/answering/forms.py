@@ -6,12 +6,15 @@ A chunk of several tokens carries as many log-probabilities.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.pieces import Piece
 from headstart.serve.api.answering.writer import Writer
+from headstart.serve.api.reading.work import Work
+from headstart.serve.conversation.parts import CallArguments, CallOpened, Content, Message, Part, Reasoning
 from headstart.types import Output, TokenLogprob
 
 LEAST = -9999.0
@@ -78,21 +81,106 @@ def _finite(logprob: float) -> float:
 
 
 class ChatWriter(Writer):
-    """Choices with a message, or in a stream with a delta of it."""
+    """Choices with a message, or in a stream with deltas of it: its reasoning, its content, its calls of tools."""
 
     whole_object = "chat.completion"
     event_object = "chat.completion.chunk"
 
+    def __init__(self, work: Work, head: Mapping[str, Any], spelling: Spelling) -> None:
+        super().__init__(work, head, spelling)
+        self._replies = [work.reply.begin() for _ in work.jobs]
+        self._read: list[list[Part]] = [[] for _ in work.jobs]
+        self._ids: dict[tuple[int, int], str] = {}
+        if work.reply.reasons:
+            for counts in self._counts:
+                counts.reasoning = 0
+
     def _opening(self, _echo: str, /) -> dict[str, Any]:
         return {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
-    def _part(self, piece: Piece, _offset: int, /) -> dict[str, Any]:
-        delta = {"content": piece.text} if piece.text or piece.tokens else {}
-        return {"delta": delta, "logprobs": self._logprobs(piece.logprobs)}
+    def _part(self, choice: int, piece: Piece, _offset: int, /) -> list[dict[str, Any]]:
+        deltas = self._deltas(choice, self._parts_of(choice, piece))
+        if not deltas and (self.form.logprobs or self.form.token_ids or piece.lines):
+            deltas = [{"content": ""}]
+        found: list[dict[str, Any]] = [{"delta": delta, "logprobs": None} for delta in deltas]
+        if found:
+            found[0]["logprobs"] = self._logprobs(piece.logprobs)
+        return found
 
-    def _whole(self, output: Output, _echo: str, /) -> dict[str, Any]:
-        message = {"role": "assistant", "content": output.text, "refusal": None}
+    def _last(self, choice: int, /) -> list[dict[str, Any]]:
+        deltas = self._deltas(choice, self._replies[choice].finish())
+        return [{"delta": delta, "logprobs": None} for delta in [*deltas, {}]]
+
+    def _note(self, choice: int, piece: Piece, /) -> None:
+        self._read[choice] += self._parts_of(choice, piece)
+
+    def _whole(self, choice: int, output: Output, _echo: str, /) -> dict[str, Any]:
+        parts = [*self._read[choice], *self._replies[choice].finish()]
+        found = Message.of(parts)
+        message: dict[str, Any] = {"role": "assistant", "content": found.content, "refusal": None}
+        if found.reasoning and self.form.reasoning:
+            message |= {"reasoning_content": found.reasoning, "reasoning": found.reasoning}
+        if found.calls:
+            message["content"] = found.content or None
+            message["tool_calls"] = [
+                {
+                    "id": self._id(choice, index), "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for index, call in enumerate(found.calls)
+            ]  # fmt: skip
         return {"message": message, "logprobs": self._logprobs(output.logprobs or ())}
+
+    def _finish_reason(self, choice: int, output: Output, /) -> str:
+        found = super()._finish_reason(choice, output)
+        called = self._replies[choice].whole_calls > 0 and not self.form.named_call
+        return "tool_calls" if found == "stop" and called else found
+
+    def _warnings(self) -> list[str]:
+        said = [warning for reply in self._replies for warning in reply.warnings]
+        return list(dict.fromkeys([*super()._warnings(), *said]))
+
+    def _parts_of(self, choice: int, piece: Piece) -> list[Part]:
+        """What a piece says; counts its tokens that are reasoning."""
+        reply, counts = self._replies[choice], self._counts[choice]
+        before = reply.reasoning_characters
+        found = reply.feed(piece.text)
+        reasoned = reply.reasoning_characters - before
+        if reasoned and counts.reasoning is not None:
+            whole = reasoned >= len(piece.text)
+            counts.reasoning += len(piece.tokens) if whole else self._tokens_of(piece.tokens, reasoned)
+        return found
+
+    def _tokens_of(self, tokens: Sequence[int], characters: int) -> int:
+        """How many of the tokens write the first so many characters."""
+        count = 0
+        for token in tokens:
+            if characters <= 0:
+                break
+            characters -= len(self.spelling.text(token))
+            count += 1
+        return count
+
+    def _deltas(self, choice: int, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for part in parts:
+            match part:
+                case Reasoning(text):
+                    if self.form.reasoning:
+                        found.append({"reasoning_content": text, "reasoning": text})
+                case Content(text):
+                    found.append({"content": text})
+                case CallOpened(index, name):
+                    function = {"name": name, "arguments": ""}
+                    call = {"index": index, "id": self._id(choice, index), "type": "function", "function": function}
+                    found.append({"tool_calls": [call]})
+                case CallArguments(index, text):
+                    found.append({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+        return found
+
+    def _id(self, choice: int, index: int) -> str:
+        """The id of a call: made once."""
+        return self._ids.setdefault((choice, index), f"call_{secrets.token_hex(12)}")
 
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         if not self.form.logprobs or not entries:
@@ -108,10 +196,13 @@ class CompletionWriter(Writer):
     def _opening(self, echo: str, /) -> dict[str, Any] | None:
         return {"text": echo, "logprobs": None} if echo or self.form.token_ids else None
 
-    def _part(self, piece: Piece, offset: int, /) -> dict[str, Any]:
-        return {"text": piece.text, "logprobs": self._logprobs(piece.logprobs, offset)}
+    def _part(self, _choice: int, piece: Piece, offset: int, /) -> list[dict[str, Any]]:
+        return [{"text": piece.text, "logprobs": self._logprobs(piece.logprobs, offset)}]
 
-    def _whole(self, output: Output, echo: str, /) -> dict[str, Any]:
+    def _last(self, _choice: int, /) -> list[dict[str, Any]]:
+        return [{"text": "", "logprobs": None}]
+
+    def _whole(self, _choice: int, output: Output, echo: str, /) -> dict[str, Any]:
         return {"text": echo + output.text, "logprobs": self._logprobs(output.logprobs or (), 0)}
 
     def _logprobs(self, entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any] | None:

@@ -43,25 +43,45 @@ class Writer(ABC):
         """The choice of an event before any text. echo: what the text begins with."""
 
     @abstractmethod
-    def _part(self, piece: Piece, offset: int, /) -> dict[str, Any]:
-        """The choice of an event with text, without `index` and `finish_reason`. offset: characters before it."""
+    def _part(self, choice: int, piece: Piece, offset: int, /) -> list[dict[str, Any]]:
+        """The choice of each event that a piece becomes, without `index` and `finish_reason`; the first of them has
+        what is said of tokens. offset: characters before it."""
 
     @abstractmethod
-    def _whole(self, output: Output, echo: str, /) -> dict[str, Any]:
+    def _last(self, choice: int, /) -> list[dict[str, Any]]:
+        """The same of what a choice has held back, at its end; the last one bears its `finish_reason`."""
+
+    @abstractmethod
+    def _whole(self, choice: int, output: Output, echo: str, /) -> dict[str, Any]:
         """The choice of a whole answer, echo included, without `index` and `finish_reason`."""
+
+    def _note(self, choice: int, piece: Piece, /) -> None:  # noqa: B027 - nothing to note by default
+        """Take note of a piece of an answer that does not stream."""
+
+    def _finish_reason(self, choice: int, output: Output, /) -> str:  # noqa: ARG002
+        # OpenAI's words: what a deadline or the server's end cut ended before its own end, as "length" says;
+        # `metrics.headstart.finish_reason` tells which
+        return "stop" if output.finish_reason == "stop" else "length"
+
+    def _warnings(self) -> list[str]:
+        """What the client is told besides."""
+        return list(self.work.warnings)
 
     # -- a whole answer -------------------------------------------------------------------------------------------
 
     def take(self, choice: int, chunks: Sequence[Chunk]) -> None:
         """Count chunks that are not shown, and keep their trace for the end."""
         self._counts[choice].add(chunks)
-        self._lines[choice] += piece_of(chunks).lines
+        piece = piece_of(chunks)
+        self._lines[choice] += piece.lines
+        self._note(choice, piece)
 
     def whole(self, outputs: Sequence[Output]) -> dict[str, Any]:
         """The answer without a stream."""
         done = [Done(*each) for each in zip(outputs, self._counts, strict=True)]
         choices = [
-            {"index": i, **self._whole(each.output, self._echo(i)), **self._end(each)} for i, each in enumerate(done)
+            {"index": i, **self._whole(i, each.output, self._echo(i)), **self._end(i, each)}
+            for i, each in enumerate(done)
         ]
         if self.form.token_ids:
             for choice, each in zip(choices, done, strict=True):
@@ -110,7 +130,8 @@ class Writer(ABC):
         events = self._parts(choice, self._gathering[choice].rest())
         done = Done(output, self._counts[choice])
         self._done[choice] = done
-        events.append(self._event(choice, self._part(Piece(), 0), done))
+        *parts, last = self._last(choice)
+        events += [*(self._event(choice, part, None) for part in parts), self._event(choice, last, done)]
         if len(self._done) == len(self.work.jobs):
             everything = [self._done[i] for i in range(len(self.work.jobs))]
             if self.form.usage:
@@ -125,18 +146,20 @@ class Writer(ABC):
             by_token = self.form.logprobs or self.form.token_ids
             if not (piece.text or piece.lines or (piece.tokens and by_token)):
                 continue
-            part = self._part(piece, self._written[choice])
+            parts = self._part(choice, piece, self._written[choice])
             self._written[choice] += len(piece.text)
+            if not parts:
+                continue
             if self.form.token_ids:
-                part["token_ids"] = list(piece.tokens)
-            event = self._event(choice, part, None)
+                parts[0]["token_ids"] = list(piece.tokens)
+            made = [self._event(choice, part, None) for part in parts]
             if piece.lines:
-                event["headstart"] = self._traced[choice].event(piece.lines)
-            events.append(event)
+                made[0]["headstart"] = self._traced[choice].event(piece.lines)
+            events += made
         return events
 
     def _event(self, choice: int, part: dict[str, Any], done: Done | None) -> dict[str, Any]:
-        end = {"finish_reason": None} if done is None else self._end(done)
+        end = {"finish_reason": None} if done is None else self._end(choice, done)
         event = self._object(self.event_object, [{"index": choice, **part, **end}])
         if self.form.usage_always:
             event["usage"] = self._usage_so_far()
@@ -150,6 +173,7 @@ class Writer(ABC):
             sum(counts.tokens for counts in self._counts),
             0,
             total(self._counts) if self.form.shown.predicted else None,
+            total(self._counts).reasoning,
         )
 
     # -- both -----------------------------------------------------------------------------------------------------
@@ -160,10 +184,8 @@ class Writer(ABC):
     def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {**self._head, "object": kind, "choices": choices}
 
-    def _end(self, done: Done) -> dict[str, Any]:
-        # OpenAI's words: what a deadline or the server's end cut ended before its own end, as "length" says;
-        # `metrics.headstart.finish_reason` tells which
-        end: dict[str, Any] = {"finish_reason": "stop" if done.output.finish_reason == "stop" else "length"}
+    def _end(self, choice: int, done: Done) -> dict[str, Any]:
+        end: dict[str, Any] = {"finish_reason": self._finish_reason(choice, done.output)}
         if len(self.work.jobs) > 1 and self.form.shown.metrics != "none":
             end["metrics"] = metrics([done], self.form.shown)
         return end
@@ -175,6 +197,6 @@ class Writer(ABC):
             found = {"metrics": metrics(done, self.form.shown), "timings": timings(done)}
         seeds = [each.output.seed for each in done]
         found["headstart"] = {"sampling": used(self.work.sampling) | {"seed": seeds[0]}, "seeds": seeds}
-        if self.work.warnings:
-            found["warnings"] = list(self.work.warnings)
+        if warnings := self._warnings():
+            found["warnings"] = warnings
         return found

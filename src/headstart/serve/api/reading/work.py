@@ -14,12 +14,18 @@ from headstart.base.as_json import picked
 from headstart.engine.prompts import encode_after
 from headstart.model.tokens.bounded import CHARACTERS_PER_TOKEN
 from headstart.serve.api.errors import invalid_value, unsupported
-from headstart.serve.api.reading.prompts import Encode, chat_prompt, completion_prompts, prompt_text
+from headstart.serve.api.reading.conversations import conversation_of, prompt_of
+from headstart.serve.api.reading.prompts import Encode, completion_prompts, prompt_text
+from headstart.serve.api.reading.structures import structure_of
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.parts import Defaults, Shown, StreamOptions
 from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest
 from headstart.serve.bridge import Job
-from headstart.types import Sampling
+from headstart.serve.conversation.detect import ChatForm
+from headstart.serve.conversation.lark import constraint_of
+from headstart.serve.conversation.reply import ReplyForm
+from headstart.serve.conversation.turns import Conversation
+from headstart.types import Sampling, Structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class Model:
     """The drafters there are: what requests call them, and what the engine does."""
     recorded: bool = False
     """Whether the server writes its traffic down."""
+    chat: ChatForm = ChatForm()
+    """What its chat template does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,10 @@ class Form:
     """What the text of each choice begins with."""
     choices: int = 1
     """Of each prompt."""
+    reasoning: bool = True
+    """Whether reasoning is sent."""
+    named_call: bool = False
+    """Whether the request chose the function that is called: an answer with it ends with "stop"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +90,55 @@ class Work:
     sampling: Sampling
     """Of the first choice."""
     warnings: tuple[str, ...] = ()
+    reply: ReplyForm = ReplyForm()
+    """What the texts are read as, in a conversation."""
 
 
 def chat_work(request: ChatRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
     """Raises: Refused, InvalidPrompt, InvalidOption."""
-    ids = chat_prompt(model.tokenizer, request.messages, request, context=model.context)
-    form = replace(_form(request), logprobs=bool(request.logprobs))
-    return _work(request, [model.encode(ids)], form, ignored, model, caller, tag="chat")
+    form = replace(
+        _form(request), logprobs=bool(request.logprobs), reasoning=request.include_reasoning is not False
+    )  # fmt: skip
+    return conversation_work(
+        request, conversation_of(request), structure_of(request), form, ignored, model, caller, tag="chat"
+    )
+
+
+def conversation_work(
+    request: Common, conversation: Conversation, answer: Structure | None, form: Form, ignored: Sequence[str],
+    model: Model, caller: Caller, *, tag: str,
+) -> Work:  # fmt: skip
+    """A conversation of whatever interface as work. request: says how it is sampled; answer: the form of the text.
+
+    Raises: Refused, InvalidPrompt, InvalidOption.
+    """
+    rendered = prompt_of(model.tokenizer, conversation, model.chat, context=model.context)
+    held = constraint_of(conversation, model.chat, model.tokenizer, thinking=rendered.thinking, answer=answer)
+    tokens = rendered.tokens
+    if held.opens:
+        tokens += encode_after(model.tokenizer, tokens, held.opens)
+    reply = ReplyForm(
+        model.chat.format, model.chat.think, rendered.thinking or bool(held.opens), conversation.callable
+    )  # fmt: skip
+    work = _work(
+        request, [model.encode(tokens)], replace(form, named_call=conversation.choice.one), ignored, model, caller,
+        tag=tag, answer=held.structure,
+    )  # fmt: skip
+
+    def held_to(sampling: Sampling) -> Sampling:
+        bias = {**sampling.logit_bias, **({} if held.forbidden is None else {held.forbidden: _NEVER})}
+        return replace(
+            sampling, stop=(*sampling.stop, *held.stop), logit_bias=bias,
+            shown_special_tokens=reply.shown(model.chat.marks),
+        )  # fmt: skip
+
+    jobs = tuple(replace(job, sampling=held_to(job.sampling)) for job in work.jobs)
+    warnings = (*work.warnings, *rendered.warnings, *held.warnings)
+    return replace(work, jobs=jobs, sampling=jobs[0].sampling, warnings=warnings, reply=reply)
+
+
+_NEVER = -1e5
+"""Added to the logit of a token that may not come; far below any logit."""
 
 
 def completion_work(request: CompletionRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
@@ -103,7 +157,9 @@ def completion_work(request: CompletionRequest, ignored: Sequence[str], model: M
         logprobs=request.logprobs is not None or bool(request.n_probs),
         echo=tuple(text for text in texts for _ in range(request.count)),
     )
-    return _work(request, prompts, form, ignored, model, caller, tag="completions")
+    return _work(
+        request, prompts, form, ignored, model, caller, tag="completions", answer=structure_of(request)
+    )  # fmt: skip
 
 
 def _work(
@@ -115,6 +171,7 @@ def _work(
     caller: Caller,
     *,
     tag: str,
+    answer: Structure | None = None,
 ) -> Work:
     salt = f"{caller.salt}/{request.cache_salt}" if request.cache_salt else caller.salt
     predicted = request.predicted_text[: CHARACTERS_PER_TOKEN * model.context]  # no answer is longer
@@ -125,6 +182,8 @@ def _work(
     jobs: list[Job] = []
     for prompt in prompts:
         sampling = request.sampling(model.defaults, room=model.context - len(prompt), salt=salt)
+        if answer is not None:
+            sampling = replace(sampling, structure=answer)
         for param, named in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", sampling.logit_bias)):
             check_known(param, named, model.vocab_size, f"{param} names token {{}}")
         shared = Job(

@@ -12,6 +12,7 @@ from pydantic import Field
 from headstart.serve.api.errors import invalid_value
 from headstart.serve.api.schemas.parts import Defaults, PredictionField, Shown, SpeculationField, StreamOptions
 from headstart.serve.api.schemas.strict import Strict
+from headstart.serve.api.schemas.structures import ResponseFormatField, StructuredField
 from headstart.types import Drafting, Sampling
 
 MOST_CHOICES = 128
@@ -25,7 +26,7 @@ _AS_THEY_ARE = (
     "ignore_eos",
 )  # fmt: skip
 """Fields that `Sampling` has under the same name, with the same meaning."""
-_LATER = "grammars and tools are not served yet; ask for the form in the prompt"
+_ELSEWHERE = "tools and tool_choice are fields of /v1/chat/completions"
 _OTHER_SAMPLER = "samplers here are temperature, top_k, top_p, min_p and the three penalties"
 
 
@@ -52,17 +53,15 @@ class Common(Strict):
         "functions": ([],),
         "tool_choice": ("none", "auto"),
         "function_call": ("none", "auto"),
-        "response_format": ({"type": "text"},),
         "samplers": (["penalties", "temperature", "top_k", "top_p", "min_p"],),
         "repeat_last_n": (-1,),
     }  # fmt: skip
     refused: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
             (
-                "tools", "functions", "tool_choice", "function_call", "response_format", "structured_outputs",
-                "guided_json", "guided_regex", "guided_choice", "guided_grammar", "json_schema", "grammar",
+                "tools", "functions", "tool_choice", "function_call",
             ),
-            _LATER,
+            _ELSEWHERE,
         ),
         **dict.fromkeys(
             ("use_beam_search", "length_penalty", "typical_p", "mirostat", "dynatemp_range", "xtc_probability",
@@ -117,6 +116,14 @@ class Common(Strict):
         default=None, ge=0, alias="speculative.n_max", description="llama.cpp's name."
     )
     prediction: PredictionField | None = None
+    response_format: ResponseFormatField | None = None
+    structured_outputs: StructuredField | None = None
+    guided_json: dict[str, Any] | str | bool | None = Field(default=None, description="vLLM's older name.")
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    json_schema: dict[str, Any] | bool | None = Field(default=None, description="llama.cpp's name of a schema.")
+    grammar: str | None = Field(default=None, description="llama.cpp's grammar, in the syntax of GBNF.")
 
     @property
     def count(self) -> int:

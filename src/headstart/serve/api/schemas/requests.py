@@ -11,6 +11,7 @@ from headstart.serve.api.errors import invalid_value
 from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common
 from headstart.serve.api.schemas.parts import PredictionField, TextPart, text_of
 from headstart.serve.api.schemas.strict import Strict
+from headstart.serve.api.schemas.tools import CallField, ToolField
 
 
 class MessageField(Strict):
@@ -18,15 +19,17 @@ class MessageField(Strict):
 
     place: ClassVar[str] = "messages."
     harmless: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "refusal": (None,), "annotations": ([],), "tool_calls": ([],), "audio": (None,), "function_call": (None,),
+        "refusal": (None,), "annotations": ([],), "audio": (None,), "function_call": (None,), "reasoning_details": (),
     }  # fmt: skip
-    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("tool_calls", "tool_call_id", "function_call", "audio"), "tools and audio are not served; send text"
-    )
+    refused: ClassVar[Mapping[str, str]] = {
+        "function_call": "send tool_calls, and messages of the role tool", "audio": "this model reads text",
+    }  # fmt: skip
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     name: str | None = None
+    tool_calls: list[CallField] | None = Field(default=None, description="The calls of an assistant's message.")
+    tool_call_id: str | None = Field(default=None, description="Of the call whose result this message is.")
     reasoning_content: str | None = None
     reasoning: str | None = Field(default=None, description="Another name of reasoning_content.")
 
@@ -48,6 +51,14 @@ class ChatRequest(Common):
     )
     continue_final_message: bool | None = Field(default=None, description="Continue the last message, an assistant's.")
     chat_template_kwargs: dict[str, Any] | None = Field(default=None, description="Variables of the chat template.")
+    tools: list[ToolField] | None = Field(default=None, description="What the model may call.")
+    tool_choice: str | dict[str, Any] | None = Field(
+        default=None, description='"auto" (by default), "none", "required", one function, or allowed_tools.'
+    )
+    parallel_tool_calls: bool | None = Field(default=None, description="Several calls in one answer; true by default.")
+    reasoning_effort: str | None = Field(default=None, max_length=32, description="As the model's template knows it.")
+    thinking_budget: int | None = Field(default=None, ge=0, description="The most tokens of reasoning.")
+    include_reasoning: bool | None = Field(default=None, description="False: reasoning is written, and not sent.")
 
     def limit(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
@@ -99,6 +110,7 @@ class TokenizeRequest(Strict):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[ToolField] | None = None
     return_token_strs: bool | None = None
 
 
