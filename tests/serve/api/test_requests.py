@@ -175,6 +175,7 @@ def test_harmless_fields_are_named(chat: Post) -> None:
     warned = {words.partition(" ")[0] for words in answer.json()["warnings"]}
     quiet = {
         "parallel_tool_calls",
+        "reasoning_effort",
         "modalities",
         "tool_choice",
         "tools",

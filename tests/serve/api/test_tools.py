@@ -212,7 +212,8 @@ def test_a_random_model_calls_tools_and_drafts_change_nothing(tmp_path: Path) ->
         save_model(tmp_path / name, context=2048, noise=noise, tokenizer=tokenizer)
     tools = json.loads(json.dumps(TOOLS))
     for tool in tools:
-        tool["function"]["parameters"]["properties"] = {"path": {"enum": ["alpha", "beta"]}}
+        choice = {"properties": {"path": {"enum": ["alpha", "beta"]}}, "additionalProperties": False}
+        tool["function"]["parameters"] |= choice
     engine = hs.load(
         tmp_path / "target", ["prediction", tmp_path / "draft"], dtype="float32", max_length=2048, rule="coupled",
     )  # fmt: skip
