@@ -45,7 +45,7 @@ struct Walks {
     int64_t segments, deepest;                        // of the batch; the depth of its deepest node
 };
 
-constexpr int64_t MOST_TAPS = 8;
+constexpr int64_t MOST_TAPS = 16;
 constexpr int64_t RUN = 32;        // visits that a state takes in one call
 constexpr int64_t CHANNELS = 256;  // of a convolution that are one task, where heads do not say otherwise
 
@@ -189,95 +189,143 @@ struct Step {
     float *state, *out;                // what it makes: a state, which may lie where the one before it does, and an output
 };
 
+// Columns of a state that go through it together, with all their sums in registers: as many as there are registers for.
+#if defined(__AVX512F__)
+typedef Vec Columns;
+constexpr int TOGETHER = 2;
+#elif defined(__AVX__)
+typedef float Columns __attribute__((vector_size(32)));
+constexpr int TOGETHER = 1;
+#else
+typedef float Columns __attribute__((vector_size(16)));
+constexpr int TOGETHER = 1;
+#endif
+constexpr int COLUMNS = sizeof(Columns) / sizeof(float);
+
+inline Columns load_columns(const float *from) {
+    Columns v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+
+inline void store_columns(float *to, Columns v) { std::memcpy(to, &v, sizeof v); }
+
+// See `fused`.
+inline Columns fused_columns(Columns a, Columns b, Columns c) {
+#if defined(__AVX512F__)
+    return fused(a, b, c);
+#elif defined(__AVX__) && defined(__FMA__)
+    return (Columns)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FP_FAST_FMAF)
+    for (int i = 0; i < COLUMNS; i++) c[i] = std::fma(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
 // A number in all lanes of a register. The compiler would rather read it from memory again for each product, and reading is
 // what a state takes longest for.
-inline Vec spread(float value) {
-    Vec v = splat(value);
-#if defined(__AVX512F__)
-    asm("" : "+v"(v));
+inline Columns spread(float value) {
+    Columns v = value - Columns{};
+#if defined(__AVX__)
+    asm("" : "+x"(v));
 #endif
     return v;
 }
 
-// The sums over the keys of a state's columns, of which SUMS run side by side.
-template <int TILES>
+// The sums over the keys of COUNT times COLUMNS columns, of which SUMS run side by side.
+template <int COUNT>
 struct Sums {
     static constexpr int SUMS = 4;
-    Vec parts[SUMS][TILES];
+    Columns parts[SUMS][COUNT];
 
     void clear() {
         HEADSTART_UNROLL
         for (int a = 0; a < SUMS; a++)
             HEADSTART_UNROLL
-            for (int t = 0; t < TILES; t++) parts[a][t] = Vec{};
+            for (int t = 0; t < COUNT; t++) parts[a][t] = Columns{};
     }
 
-    Vec total(int t) const { return (parts[0][t] + parts[1][t]) + (parts[2][t] + parts[3][t]); }
+    Columns total(int t) const { return (parts[0][t] + parts[1][t]) + (parts[2][t] + parts[3][t]); }
 };
 
 // state = before * kept + written * key, its sums with the query, and where READ those with the key of the next visit.
-template <int TILES, bool READ>
-inline void write_state(const float *before, const Step &step, const Vec *written, const float *next, int64_t keys,
-                        Sums<TILES> &asked, Sums<TILES> &held) {
-    constexpr int WIDTH = TILES * LANES, SUMS = Sums<TILES>::SUMS;
+// Rows of a state are `width` apart.
+template <int COUNT, bool READ>
+inline void write_state(const float *before, const Step &step, int64_t from, const Columns *written, const float *next,
+                        int64_t keys, int64_t width, Sums<COUNT> &asked, Sums<COUNT> &held) {
+    constexpr int SUMS = Sums<COUNT>::SUMS;
     const float *key = step.key, *query = step.query;
-    float *state = step.state;
-    const Vec kept = splat(step.kept);
+    float *state = step.state + from;
+    const Columns kept = spread(step.kept);
     asked.clear();
     held.clear();
     for (int64_t i = 0; i < keys; i += SUMS)
         HEADSTART_UNROLL
         for (int a = 0; a < SUMS; a++) {
-            const Vec by_key = spread(key[i + a]), by_query = spread(query[i + a]);
-            Vec by_next;
+            const Columns by_key = spread(key[i + a]), by_query = spread(query[i + a]);
+            Columns by_next;
             if constexpr (READ) by_next = spread(next[i + a]);
             HEADSTART_UNROLL
-            for (int t = 0; t < TILES; t++) {
-                const int64_t at = (i + a) * WIDTH + t * LANES;
-                const Vec made = fused(load(before + at), kept, written[t] * by_key);
-                store(state + at, made);
-                asked.parts[a][t] = fused(made, by_query, asked.parts[a][t]);
-                if constexpr (READ) held.parts[a][t] = fused(made, by_next, held.parts[a][t]);
+            for (int t = 0; t < COUNT; t++) {
+                const int64_t at = (i + a) * width + t * COLUMNS;
+                const Columns made = fused_columns(load_columns(before + at), kept, written[t] * by_key);
+                store_columns(state + at, made);
+                asked.parts[a][t] = fused_columns(made, by_query, asked.parts[a][t]);
+                if constexpr (READ) held.parts[a][t] = fused_columns(made, by_next, held.parts[a][t]);
             }
         }
 }
 
-// Some visits in turn, each of which goes on from the state that the one before it made: `before`, for the first. The delta
-// rule asks what a state holds of the next visit's key while the state is being written, so that it is read once a visit.
-template <int TILES, bool DELTA>
-void advance(const float *before, const Step *steps, int64_t count, int64_t keys) {
-    constexpr int WIDTH = TILES * LANES, SUMS = Sums<TILES>::SUMS;
-    Sums<TILES> asked, held;
+// Some visits in turn, each of which goes on from the state that the one before it made (`before`, for the first), in the
+// columns from `from` on. The delta rule asks what a state holds of the next visit's key while the state is being written, so
+// that it is read once a visit.
+template <int COUNT, bool DELTA>
+inline void advance_columns(const float *before, const Step *steps, int64_t count, int64_t keys, int64_t width, int64_t from) {
+    constexpr int SUMS = Sums<COUNT>::SUMS;
+    Sums<COUNT> asked, held;
     held.clear();
+    before += from;
     if constexpr (DELTA)
         for (int64_t i = 0; i < keys; i += SUMS)
             HEADSTART_UNROLL
             for (int a = 0; a < SUMS; a++) {
-                const Vec by_key = spread(steps->key[i + a]);
+                const Columns by_key = spread(steps->key[i + a]);
                 HEADSTART_UNROLL
-                for (int t = 0; t < TILES; t++)
-                    held.parts[a][t] = fused(load(before + (i + a) * WIDTH + t * LANES), by_key, held.parts[a][t]);
+                for (int t = 0; t < COUNT; t++)
+                    held.parts[a][t] =
+                        fused_columns(load_columns(before + (i + a) * width + t * COLUMNS), by_key, held.parts[a][t]);
             }
     for (const Step *step = steps; step < steps + count; step++) {
-        Vec written[TILES];
+        Columns written[COUNT];
         HEADSTART_UNROLL
-        for (int t = 0; t < TILES; t++) {
-            Vec value = load(step->value + t * LANES);
-            if constexpr (DELTA) value = fused(-held.total(t), splat(step->kept), value);
+        for (int t = 0; t < COUNT; t++) {
+            Columns value = load_columns(step->value + from + t * COLUMNS);
+            if constexpr (DELTA) value = fused_columns(-held.total(t), spread(step->kept), value);
             written[t] = value * step->written;
         }
         if (DELTA && step + 1 < steps + count)
-            write_state<TILES, DELTA>(before, *step, written, step[1].key, keys, asked, held);
+            write_state<COUNT, DELTA>(before, *step, from, written, step[1].key, keys, width, asked, held);
         else
-            write_state<TILES, false>(before, *step, written, nullptr, keys, asked, held);
+            write_state<COUNT, false>(before, *step, from, written, nullptr, keys, width, asked, held);
         HEADSTART_UNROLL
-        for (int t = 0; t < TILES; t++) {
-            Vec output = asked.total(t);
-            if constexpr (!DELTA) output = fused(load(step->value + t * LANES), splat(step->skip), output);
-            store(step->out + t * LANES, output);
+        for (int t = 0; t < COUNT; t++) {
+            Columns output = asked.total(t);
+            if constexpr (!DELTA)
+                output = fused_columns(load_columns(step->value + from + t * COLUMNS), spread(step->skip), output);
+            store_columns(step->out + from + t * COLUMNS, output);
         }
-        before = step->state;
+        before = step->state + from;
     }
+}
+
+// The same in all columns of a tile.
+template <int TILES, bool DELTA>
+void advance(const float *before, const Step *steps, int64_t count, int64_t keys) {
+    constexpr int WIDTH = TILES * LANES, COUNT = TILES < TOGETHER ? TILES : TOGETHER;
+    for (int64_t from = 0; from < WIDTH; from += COUNT * COLUMNS)
+        advance_columns<COUNT, DELTA>(before, steps, count, keys, WIDTH, from);
 }
 
 inline int64_t tile_width(const Mixer &m) { return m.value_dim % (2 * LANES) ? LANES : 2 * LANES; }
