@@ -99,7 +99,7 @@ def test_a_tree_after_a_text_is_that_of_tensor_operations(name: str) -> None:
         ("qwen3_5", {"linear_key_head_dim": 24}),
         ("granite4h", {"mamba_d_state": 24}),
         ("granite4h", {"mamba_n_heads": 16, "mamba_d_head": 8}),
-        ("lfm2", {"conv_L_cache": 9}),
+        ("lfm2", {"conv_L_cache": 17}),
     ],
 )
 def test_what_the_kernels_do_not_take_runs_in_tensor_operations(name: str, more: dict[str, Any]) -> None:
