@@ -37,9 +37,9 @@ _DRAWS = 4
 class Probe:
     """A few tokens of a transformers model, and the logits after them by its own attention.
 
-    They are run as a prefix with a draft, of which one token is kept, and then as a tree. Refused is any model for which
-    the logits differ: positions that cannot be driven, attention biases, layers that share or lack keys and values,
-    states that a rejected token has changed.
+    They are run as a prefix with a draft, of which one token is kept, and then as a tree. Refused is any model for
+    which the logits differ: positions that cannot be driven, attention biases, layers that share or lack keys and
+    values, states that a rejected token has changed.
     """
 
     @torch.inference_mode()
@@ -164,7 +164,7 @@ class Probe:
 
 @contextmanager
 def _without_kernels() -> Iterator[None]:
-    """Keep off the terminal that transformers lacks fast kernels for recurrent layers: its modules run them this once."""
+    """Keep off the terminal that transformers lacks fast kernels for recurrent layers, which run in its modules once."""
     logger = logging.getLogger("transformers.integrations.hub_kernels")
 
     def wanted(record: logging.LogRecord) -> bool:
