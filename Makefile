@@ -20,14 +20,19 @@ WHICH ?= tests
 slow: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(WHICH)
 
-# What runs a model, as on a processor that has AVX2 and nothing newer: PyTorch, oneDNN and MKL are held to it, and the
-# kernels are compiled for it.
+# What computes logits, as on a processor that has AVX2 and nothing newer: PyTorch, oneDNN and MKL are held to it, and the
+# kernels are compiled for it. What is made of logits is the same on every processor, so those tests run once.
+LESSER := tests/model/native tests/model/decoders tests/model/quantised tests/model/gguf/test_packed.py \
+	tests/model/gguf/test_architectures.py tests/model/recipes/test_families.py tests/model/test_growing.py \
+	tests/model/test_int4.py tests/model/test_runner.py tests/loading/test_gguf_packed.py tests/loading/test_self_int4.py \
+	tests/drafters/test_eagle.py tests/drafters/test_dflash.py tests/drafters/test_gemma4_assistant.py \
+	tests/engine/test_greedy_identity.py
 lesser: export ATEN_CPU_CAPABILITY := avx2
 lesser: export ONEDNN_MAX_CPU_ISA := AVX2
 lesser: export MKL_ENABLE_INSTRUCTIONS := AVX2
 lesser: export CXX := $(CURDIR)/tools/compile_for_avx2
 lesser: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/model tests/drafters tests/engine tests/loading
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(LESSER)
 
 lint: setup
 	$(BIN)/ruff check src tests tools benchmarks

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,12 @@ def plan() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def house(plan: ModuleType) -> Any:
+    """Read once: it parses every file."""
+    return plan.House(ROOT / "src")
+
+
 def rooms_loaded(program: str) -> set[str]:
     """The rooms of which a new process has imported something after a program."""
     program += (
@@ -39,13 +47,13 @@ def test_importing_headstart_imports_no_wing_and_no_model() -> None:
     assert rooms_loaded("import headstart") == {"base", "types"}
 
 
-def test_generating_imports_no_wing() -> None:
-    loaded = rooms_loaded(
-        "import headstart as hs\n"
-        "engine = hs.load('bundled', 'ngram', max_length=64)\n"
-        "assert len(engine.generate('def add', hs.Sampling(max_tokens=4)).tokens) == 4"
-    )
-    assert loaded == set(CORE)
+def test_generating_imports_no_wing_and_little_of_the_core(house: Any) -> None:
+    assert {house.room(name) for name in house.loaded} - {""} == set(CORE)
+    assert house.weight(house.loaded) <= 20_000
+    rare = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["headstart.drafters"]
+    assert rare
+    assert not house.loaded & set(rare.values())
+    assert not [name for name in house.loaded if name.startswith("headstart.engine.trace")]
 
 
 @pytest.mark.parametrize(
@@ -63,16 +71,14 @@ def test_a_wing_would_be_noticed() -> None:
     assert "learn" in rooms_loaded("import headstart.learn.simulate")
 
 
-def test_rooms_floors_and_arrows(plan: ModuleType) -> None:
-    house = plan.House(ROOT / "src")
+def test_rooms_floors_and_arrows(house: Any) -> None:
     assert set(house.rooms) == {*CORE, *WINGS, "commands"}
     assert min(house.floors.values()) > 0, "no rooms in a circle"
     assert max(house.floors.values()) <= 10
     assert len(house.arrows) <= 80
 
 
-def test_the_step_loop_imports_little(plan: ModuleType) -> None:
-    house = plan.House(ROOT / "src")
+def test_the_step_loop_imports_little(house: Any) -> None:
     assert house.weight(house.closure("headstart.engine.loop")) <= 5000
 
 
@@ -94,8 +100,8 @@ def test_a_walk_follows_a_parameter_from_call_to_call(plan: ModuleType, tmp_path
     assert house.longest_walks[0] == (4, 2, 2, "headstart.a.f: x")
 
 
-def test_pacing_has_few_numbers_that_somebody_chose(plan: ModuleType) -> None:
-    found = plan.House(ROOT / "src").constants("pacing")
+def test_pacing_has_few_numbers_that_somebody_chose(house: Any) -> None:
+    found = house.constants("pacing")
     assert len(found) <= 30, found
     assert not [each for each in found if each.endswith("without a name")]
     assert {each.partition(":")[0] for each in found} == {"constants", "profile"}, "one table, and a file's version"

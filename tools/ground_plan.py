@@ -122,8 +122,9 @@ class House:
         """The lines of some modules."""
         return sum(self.lines[name] for name in names)
 
-    def loaded(self) -> tuple[int, int]:
-        """(files, lines) of the package in a process that loaded the bundled model and generated with it. It runs."""
+    @cached_property
+    def loaded(self) -> frozenset[str]:
+        """The modules of the package in a process that loaded the bundled model and generated with it. It runs."""
         program = (
             f"import sys, {PACKAGE} as hs\nhs.load().generate('def add', hs.Sampling(max_tokens=8))\n"
             f"print(*(name for name in sys.modules if name.partition('.')[0] == {PACKAGE!r}))"
@@ -132,8 +133,7 @@ class House:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
         if done.returncode:
             raise SystemExit(done.stderr)
-        names = frozenset(done.stdout.split()) & self.files.keys()
-        return len(names), self.weight(names)
+        return frozenset(done.stdout.split()) & self.files.keys()
 
     def constants(self, room: str) -> list[str]:
         """The numbers of a room's files that somebody chose, by name, each as `file: name`.
@@ -284,8 +284,7 @@ def main() -> None:
     for name in ("loading.load", "engine.engine", "engine.loop"):
         found = house.closure(f"{PACKAGE}.{name}")
         print(f"closure of {name}: {len(found)} files, {house.weight(found)} lines")
-    files, lines = house.loaded()
-    print(f"loaded by hs.load() and a generate: {files} files, {lines} lines")
+    print(f"loaded by hs.load() and a generate: {len(house.loaded)} files, {house.weight(house.loaded)} lines")
     for functions, modules, rooms, walk in house.longest_walks[:5]:
         print(f"walk of {walk.removeprefix(f'{PACKAGE}.')}: {functions} functions in {modules} files of {rooms} rooms")
 

@@ -1,6 +1,6 @@
-"""A Llama checkpoint as GGUF, matrices in bf16 or q8_0, for llama.cpp.
+"""A Llama checkpoint as GGUF, matrices in floats or q8_0, for llama.cpp.
 
-    python to_gguf.py SOURCE OUT.gguf --precision bf16|int8        (in llama.cpp's environment)
+    python to_gguf.py SOURCE OUT.gguf --precision bf16|f16|f32|int8        (in llama.cpp's environment)
 
 Prompts and texts are token ids here, so the vocabulary is only carried along: pieces and merges, and a
 pre-tokenizer that llama.cpp knows, not the checkpoint's own.
@@ -33,7 +33,18 @@ LAYER_NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-TYPES = {"bf16": gguf.GGMLQuantizationType.BF16, "int8": gguf.GGMLQuantizationType.Q8_0}
+TYPES = {
+    "bf16": gguf.GGMLQuantizationType.BF16,
+    "f16": gguf.GGMLQuantizationType.F16,
+    "f32": gguf.GGMLQuantizationType.F32,
+    "int8": gguf.GGMLQuantizationType.Q8_0,
+}
+FILE_TYPES = {
+    "bf16": gguf.LlamaFileType.MOSTLY_BF16,
+    "f16": gguf.LlamaFileType.MOSTLY_F16,
+    "f32": gguf.LlamaFileType.ALL_F32,
+    "int8": gguf.LlamaFileType.MOSTLY_Q8_0,
+}
 
 
 def weights(source: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -111,8 +122,7 @@ def convert(source: Path, out: Path, precision: str) -> None:
     writer = gguf.GGUFWriter(out, "llama")
     write_header(writer, config)
     write_vocabulary(writer, source, config)
-    file_types = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "int8": gguf.LlamaFileType.MOSTLY_Q8_0}
-    writer.add_file_type(file_types[precision])
+    writer.add_file_type(FILE_TYPES[precision])
     for name, weight in weights(source):
         if name.endswith("q_proj.weight"):
             weight = interleaved(weight, config["num_attention_heads"])

@@ -25,6 +25,7 @@ from headstart.types import (
     Speculation,
     Stats,
     Step,
+    Structure,
     TokenLogprob,
     Verdict,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "Speculation",
     "Stats",
     "Step",
+    "Structure",
     "SuffixStore",
     "Target",
     "TokenLogprob",

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from support import dflash_heads, eagle_heads
+from support import dflash_heads, eagle_heads, hybrid_checkpoints
 from support.dflash_heads import BLOCK, FORMS, INPUTS, Plain, write
 from support.eagle_engines import PROMPTS, paths, recorded, reference, runner_of
 from support.eagle_heads import CONTEXT
 from support.sampled_distribution import PROMPT, TOKENS, joint, p_value
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import headstart as hs
 from headstart.drafters.dflash import DFlashDrafter
@@ -74,7 +74,7 @@ def test_the_forms_say_where_the_masks_stand(folder: Path, root: Path) -> None:
     for form in FORMS:
         config = read(write(folder, form), target).config
         assert config.layer_ids == INPUTS
-        anchored = form in ("dspark", "deepspec")
+        anchored = form in ("dspark", "deepspec", "liquid")
         assert (config.from_anchor, config.guesses) == (anchored, BLOCK if anchored else BLOCK - 1)
     assert read(write(folder, "dflash", sample_from_anchor=True), target).config.guesses == BLOCK
     assert read(write(folder, "dspark", sample_from_anchor=False), target).config.guesses == BLOCK - 1
@@ -98,6 +98,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "dspark": ("dspark", {"kind": "vanilla"}, {}),
     "z-lab": ("z-lab", {}, {}),
     "deepspec, its own embedding": ("deepspec", {"kind": "rnn", "own": True}, {}),
+    "liquid, neighbours turn together": ("liquid", {"kind": "vanilla"}, {}),
     "windows, causal": (
         "dflash",
         {"layer": {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}},
@@ -141,6 +142,26 @@ def test_the_forward_says_what_the_formulas_say(variant: str, folder: Path, root
     torch.testing.assert_close(
         found.states, torch.cat([each[1][:n] for each, n in zip(expected, wanted, strict=True)]), atol=2e-4, rtol=1e-4
     )
+
+
+def test_on_the_short_convolutions_that_its_makers_publish_it_for(folder: Path, root: Path) -> None:
+    """The target is an LFM2: the head's guesses from its states, and its text."""
+    target = hybrid_checkpoints.checkpoint(root, "lfm2")
+    vocab = AutoConfig.from_pretrained(target).vocab_size
+    plain = Plain(write(folder, "liquid", vocab=vocab, kind="vanilla"), target)
+    head = head_of(folder, target)
+    cache = head.new_cache(1)
+    slot, text = cache.acquire(), TEXTS[0]
+    head.read(cache, [(slot, plain.states(text[:-1]))])
+    found = head.guess(cache, [Block(slot, text[-1], head.config.guesses)])
+    torch.testing.assert_close(found.logits, plain.guesses(text)[0], atol=2e-4, rtol=1e-4)
+    asked = Sampling(max_tokens=40, ignore_eos=True)
+    outs = [
+        hs.load(target, drafter, dtype="float32", max_length=64, pacing="fixed", draft_tree=tree).generate(text, asked)
+        for drafter, tree in (("none", "none"), (folder, "none"), (folder, "top-k"))
+    ]
+    assert outs[0].tokens == outs[1].tokens == outs[2].tokens
+    assert min(out.stats.drafted for out in outs[1:]) > 0
 
 
 def test_bfloat16_is_close(folder: Path, root: Path) -> None:
@@ -241,13 +262,14 @@ def test_greedy_text_is_that_of_transformers(
     [
         (None, "none", "exact"),
         ("vanilla", "none", "coupled"),
-        pytest.param("gated", "none", "exact", marks=pytest.mark.slow),
-        pytest.param("rnn", "none", "exact", marks=pytest.mark.slow),
+        ("gated", "none", "exact"),
+        ("rnn", "none", "exact"),
         ("rnn", "sampled", "exact"),
-        pytest.param("vanilla", "sampled", "coupled", marks=pytest.mark.slow),
-        pytest.param(None, "sampled", "exact", marks=pytest.mark.slow),
+        ("vanilla", "sampled", "coupled"),
+        (None, "sampled", "exact"),
     ],
 )
+@pytest.mark.slow  # the exactness matrix has DFlash and DSpark heads with each tree, under both rules
 def test_chi_square(
     kind: str | None, tree: str, rule: Any, folder: Path, root: Path, engine_of: Callable[..., Engine]
 ) -> None:

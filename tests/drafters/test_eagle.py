@@ -376,14 +376,10 @@ LAWS = [
     *(("eagle3", tree, rule, 1.0, 1.0) for tree in TREES for rule in ("exact", "coupled")),
     *(("eagle1", tree, "exact", 0.7, 0.9) for tree in ("none", "top-k")),
 ]
-FAST = (("eagle3", "none", "coupled"), ("eagle3", "top-k", "coupled"), ("eagle3", "sampled", "exact"))
-"""Each tree and each rule; the exactness matrix has a dynamic tree under rule "exact" in its fast part."""
 
 
-@pytest.mark.parametrize(
-    ("form", "tree", "rule", "temperature", "top_p"),
-    [pytest.param(*distribution, marks=() if distribution[:3] in FAST else pytest.mark.slow) for distribution in LAWS],
-)
+@pytest.mark.parametrize(("form", "tree", "rule", "temperature", "top_p"), LAWS)
+@pytest.mark.slow  # the exactness matrix has these heads with each tree, under both rules
 def test_chi_square(
     form: str, tree: str, rule: Any, temperature: float, top_p: float, folder: Path, root: Path,
     engine_of: Callable[..., Engine],

@@ -188,9 +188,16 @@ def test_drafts_are_the_likeliest_by_transformers(made: tuple[Path, Path, Any], 
             assert draft.tokens[node] in theirs.logits(above).topk(width).indices.tolist()
 
 
-@pytest.mark.parametrize("tree", ["none", "sampled"])
-@pytest.mark.parametrize("centroids", [0, 4])
-@pytest.mark.parametrize("rule", ["exact", "coupled"])
+LAWS = [
+    (rule, centroids, tree) for rule in ("exact", "coupled") for centroids in (0, 4) for tree in ("none", "sampled")
+]
+FAST = (("exact", 0, "none"), ("coupled", 4, "sampled"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "centroids", "tree"),
+    [pytest.param(*law, marks=() if law in FAST else pytest.mark.slow) for law in LAWS],
+)
 def test_sampled_text_follows_the_targets_distribution(tmp_path: Path, rule: Any, centroids: int, tree: str) -> None:
     """With centroids, half of the vocabulary is guessed."""
     folder, path, _ = written(tmp_path, vocab=8, centroids=centroids)

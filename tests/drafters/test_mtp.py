@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as tf
 from safetensors.torch import load_file, save_file
+from support.families import config_of, random_model
+from support.gguf_files import write
+from support.gguf_hybrids import with_head
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5TextConfig
@@ -22,6 +29,7 @@ from headstart.model import native
 from headstart.model.heads.eagle import Head, TensorHead, complete
 from headstart.model.heads.eagle_fused import FusedHead
 from headstart.model.heads.mtp_checkpoint import has_head, read, shortlist
+from headstart.model.loading import load_config
 
 VOCAB = 97
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
@@ -117,6 +125,31 @@ def test_a_head_computes_what_its_familys_modules_do(checkpoint: tuple[Path, Any
     assert (found.logits - wanted).abs().max() < 1e-5 * spread
 
 
+@pytest.fixture(scope="module")
+def file(checkpoint: tuple[Path, Any, Oracle], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model and head as a GGUF file of floats."""
+    _, model, oracle = checkpoint
+    head = {name: tensor.numpy() for name, tensor in oracle.tensors().items()}
+    return write(tmp_path_factory.mktemp("gguf") / "m.gguf", model, **with_head(model.config, head))
+
+
+def test_a_head_in_a_file_is_that_of_the_checkpoint(checkpoint: tuple[Path, Any, Oracle], file: Path) -> None:
+    folder, model, _ = checkpoint
+    asked = hs.Sampling(max_tokens=24, ignore_eos=True)
+    outs, drafters = [], []
+    for source in (folder, file):
+        engine = hs.load(source, dtype="float32", quantize="none", max_length=64, pacing="fixed")
+        outs.append(engine.generate(list(range(3, 24)), asked))
+        drafters.append(engine.drafter)
+        assert "mtp" in engine.drafter.name
+    assert outs[0].tokens == outs[1].tokens
+    assert outs[0].stats.drafted == outs[1].stats.drafted
+    right, found = read(folder, model.config), read(file, load_config(str(file), trust_remote_code=False))
+    assert found.tensors.keys() == right.tensors.keys()
+    for name, tensor in right.tensors.items():
+        assert torch.allclose(found.tensors[name], tensor.float(), rtol=0, atol=3e-7), name
+
+
 def test_a_shortlist_guesses_a_part_of_the_vocabulary(checkpoint: tuple[Path, Any, Oracle]) -> None:
     folder, model, _ = checkpoint
     ids = shortlist(VOCAB, 32, {2, 90})
@@ -126,6 +159,94 @@ def test_a_shortlist_guesses_a_part_of_the_vocabulary(checkpoint: tuple[Path, An
     whole, part = head_of(folder, model).read(tokens, hidden), head_of(folder, model, ids).read(tokens, hidden)
     assert torch.allclose(whole.logits[:, ids], part.logits, atol=1e-5)
     assert shortlist(VOCAB, 60, set()) is None
+
+
+@dataclass(frozen=True)
+class Other:
+    """A family whose checkpoints hold their head in another form.
+
+    config: of the family's tests. said: what config.json says beside it or instead. blocks: the numbers of the model's
+    layers that the head has one more of each of, and what these are called. names: of the two norms, the matrix, the
+    final norm, and the prefix of all. first: what comes first into the matrix.
+    """
+
+    config: str
+    said: dict[str, Any]
+    blocks: dict[int, str]
+    names: tuple[str, str, str, str]
+    prefix: str
+    state_first: bool = False
+    copies: tuple[str, ...] = ()
+
+
+_DEEPSEEK = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
+OTHERS = {
+    "mimo": Other(
+        "qwen2", {"model_type": "mimo", "auto_map": {"AutoConfig": "mimo.MiMoConfig"}}, {3: ""},
+        ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm"), "model.mtp_layers.0.", True,
+    ),
+    "glm4": Other("glm4", {}, {3: ""}, _DEEPSEEK, "model.layers.4.", copies=("embed_tokens", "shared_head.head")),
+    "nemotron_h": Other(
+        "nemotron_h", {}, {4: "0.", 5: "1."}, ("0.enorm", "0.hnorm", "0.eh_proj", "1.final_layernorm"), "mtp.layers."
+    ),
+}  # fmt: skip
+
+
+def other(folder: Path, form: Other) -> tuple[Any, Callable[[Tensor, Tensor], Tensor]]:
+    """Write such a checkpoint; returns the model, and what the head makes of embeddings and states [n, d] each, by
+    transformers' own modules in float64."""
+    of = config_of(form.config)
+    if of.model_type == "qwen2":
+        of.use_sliding_window, of.sliding_window, of.layer_types = False, None, ["full_attention"] * 4
+    of.num_nextn_predict_layers = 1
+    model = random_model(of)
+    d, layers = of.hidden_size, [copy.deepcopy(model.model.layers[number]) for number in form.blocks]
+    norm = copy.deepcopy(model.model.norm_f if of.model_type == "nemotron_h" else model.model.norm)
+    parts = [*(copy.deepcopy(norm) for _ in range(2)), torch.nn.Linear(2 * d, d, bias=False), norm, *layers]
+    prefixes = [*(f"{name}." for name in form.names), *form.blocks.values()]
+    tensors = {}
+    torch.manual_seed(4)
+    for part, prefix in zip(parts, prefixes, strict=True):
+        for name, parameter in part.named_parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+            tensors[f"{form.prefix}{prefix}{name}"] = parameter.detach().clone()
+    tensors |= {f"{form.prefix}{name}.weight": torch.zeros(of.vocab_size, d) for name in form.copies}
+    model.save_pretrained(folder)
+    save_file({**load_file(folder / "model.safetensors"), **tensors}, folder / "model.safetensors", {"format": "pt"})
+    stated = {**json.loads((folder / "config.json").read_text()), "num_nextn_predict_layers": 1, **form.said}
+    (folder / "config.json").write_text(json.dumps(stated))
+    embedding_norm, state_norm, joining, last, *rest = (part.double() for part in parts)
+    rotary = copy.deepcopy(model.model.rotary_emb).double() if hasattr(model.model, "rotary_emb") else None
+
+    @torch.no_grad()
+    def states(embedded: Tensor, hidden: Tensor) -> Tensor:
+        pair = [embedding_norm(embedded.double()), state_norm(hidden.double())]
+        x = joining(torch.cat(pair[::-1] if form.state_first else pair, -1))[None]
+        n = x.shape[1]
+        turns = None if rotary is None else rotary(x, torch.arange(n)[None])
+        mask = torch.full((n, n), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+        for layer in rest:
+            x = layer(x, position_embeddings=turns, attention_mask=mask)
+        return last(x)[0]
+
+    return model, states
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("kind", [TensorHead, pytest.param(FusedHead, marks=needs_kernels)])
+def test_other_families_heads(name: str, kind: type[Head], tmp_path: Path) -> None:
+    model, states = other(tmp_path, OTHERS[name])
+    assert has_head(tmp_path)
+    of = load_config(str(tmp_path), trust_remote_code=False)
+    tokens, hidden = torch.randint(3, of.vocab_size, (20,)).tolist(), torch.randn(20, of.hidden_size)
+    embedding = model.get_input_embeddings().weight.detach()
+    right = states(embedding[tokens], hidden)
+    dtype = torch.float64 if kind is TensorHead else torch.float32
+    given = {"dtype": dtype, "device": torch.device("cpu"), "head": model.lm_head.weight.detach()}
+    found = kind(complete(read(tmp_path, of), embedding=embedding, **given), 128).read(tokens, hidden.to(dtype))
+    wanted = right @ model.lm_head.weight.detach().double().T
+    assert (found.states - right).abs().max() < 1e-5 * (right.max() - right.min())
+    assert (found.logits - wanted).abs().max() < 1e-5 * (wanted.max() - wanted.min())
 
 
 @pytest.mark.parametrize("tree", ["none", "mixed"])
@@ -140,7 +261,7 @@ def test_the_text_is_that_of_plain_decoding(checkpoint: tuple[Path, Any, Oracle]
     assert found.stats.drafted > 0
 
 
-@pytest.mark.parametrize("rule", ["exact", "coupled"])
+@pytest.mark.parametrize("rule", ["exact", pytest.param("coupled", marks=pytest.mark.slow)])
 def test_sampled_text_follows_the_targets_distribution(tmp_path: Path, rule: Any) -> None:
     folder, _, _ = written(tmp_path, config(vocab=8))
     engine = hs.load(
@@ -172,6 +293,38 @@ def test_a_target_without_a_head_is_refused(checkpoint: tuple[Path, Any, Oracle]
             read(tmp_path, model.config)
     finally:
         model.config.mtp_num_hidden_layers = kept
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "why"),
+    [
+        (tf.Glm4MoeConfig, "mlp.experts.0.up_proj", "is a mixture of experts: it cannot draft yet"),
+        (tf.DeepseekV3Config, "self_attn.kv_a_proj_with_mqa", "has latent attention: it cannot draft yet"),
+        (tf.Qwen3_5MoeTextConfig, "mlp.experts.gate_up_proj", "is a mixture of experts"),
+        (tf.Glm4MoeConfig, "mlp.up_proj", "is of a model that headstart's own decoders do not run"),
+    ],
+)
+def test_a_layer_that_is_not_run_is_refused_with_the_reason(of: Any, name: str, why: str, tmp_path: Path) -> None:
+    made = of(num_hidden_layers=4)
+    made.mtp_num_hidden_layers = 1
+    made.save_pretrained(tmp_path)
+    qwen = "qwen" in made.model_type
+    names = (f"mtp.layers.0.{name}", "mtp.fc") if qwen else (f"model.layers.4.{name}", "model.layers.4.eh_proj")
+    save_file({f"{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedModel, match=f"^the MTP layer of .* {why}"):
+        read(tmp_path, made)
+    if "decoders" not in why:
+        assert not has_head(tmp_path)
+
+
+def test_of_several_layers_the_first_is_read(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:
+    folder, model, _ = checkpoint
+    tensors = load_file(folder / "model.safetensors")
+    second = {name.replace("layers.0", "layers.1"): -tensor for name, tensor in tensors.items() if "mtp.la" in name}
+    save_file({**tensors, **second}, tmp_path / "model.safetensors")
+    right, found = read(folder, model.config).tensors, read(tmp_path, model.config).tensors
+    assert found.keys() == right.keys()
+    assert all(torch.equal(found[name], right[name]) for name in right)
 
 
 def test_a_head_that_lacks_a_tensor_is_refused(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The claim in float32: greedy output equals transformers' own `generate`, token for token.
 
-Every architecture x drafter x batch shape; of these the fast suite has all drafters on llama, and every third of the
-others, so that each architecture meets three drafters and each drafter a third of the architectures. transformers runs
+Every architecture x drafter x batch shape; of these the fast suite has all drafters on llama, and every ninth of the
+others, so that each architecture meets one drafter; `test_matrix` has eighteen other architectures. transformers runs
 its own modules, attention and cache on the same checkpoint; nothing of it is shared with the engine's side.
 """
 
@@ -31,7 +31,7 @@ def drafter(kind: str, name: str, tiny: Callable[..., str]) -> str | list[str]:
 
 
 PAIRS = [
-    pytest.param(name, kind, marks=() if name == "llama" or (row + column) % 3 == 0 else pytest.mark.slow)
+    pytest.param(name, kind, marks=() if name == "llama" or (row + column) % 9 == 0 else pytest.mark.slow)
     for row, name in enumerate(ARCHITECTURES)
     for column, kind in enumerate(DRAFTERS)
 ]
@@ -58,8 +58,7 @@ def test_batch_1_and_ragged_5(name: str, kind: str, tiny: Callable[..., str], lo
         assert sum(out.stats.accepted for out in batch) > 0
 
 
-@pytest.mark.parametrize("k", [0, 1, 2, 7])
-@pytest.mark.parametrize("rule", ["exact", "coupled"])
+@pytest.mark.parametrize(("k", "rule"), [(0, "exact"), (1, "coupled"), (2, "exact"), (7, "coupled")])
 def test_every_draft_length(k: int, rule: Any, tiny: Callable[..., str], load: Callable[..., Any]) -> None:
     engine = load("llama", tiny("llama", noise=0.02), rule=rule, num_speculative_tokens=k)
     outs = engine.generate([list(prompt) for prompt in prompts()], hs.Sampling(max_tokens=NEW))

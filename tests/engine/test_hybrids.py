@@ -15,7 +15,7 @@ import torch
 from engine.test_matrix import check_cells
 from scipy.stats import chi2
 from support.http_server import serving
-from support.hybrid_checkpoints import KINDS, checkpoint, config
+from support.hybrids import HYBRIDS, checkpoint, small
 from support.matrix_cells import CONTEXT, ENTRIES, LETTERS, RULES, SETTINGS, WIDTH, Entry, Workshop, tokenizer
 from support.matrix_distributions import EOS, VOCAB, model
 from support.tiny import drawn
@@ -39,7 +39,7 @@ class HybridShop(Workshop):
     def checkpoint(self, *, near: bool = False) -> str:
         path = self._root / ("near" if near else "target")
         if not path.exists():
-            made = config(self.kind, vocab=VOCAB, width=WIDTH, context=CONTEXT, bos=None, eos=EOS)
+            made = small(self.kind, vocab=VOCAB, width=WIDTH, context=CONTEXT, bos=None, eos=EOS)
             drawn(made, scale=0.35, noise=0.12 if near else 0.0).save_pretrained(path)
             tokenizer(tuple(LETTERS)).save_pretrained(path)
         return str(path)
@@ -50,14 +50,14 @@ def shops(root: Path) -> Callable[[str], HybridShop]:
     return cache(lambda kind: HybridShop(root, kind))
 
 
-QUICK = ("n-gram", "early exit, chain", "draft LM, chain", "draft LM, tree sampled", "EAGLE-3, dynamic tree")
+QUICK = ("n-gram", "early exit, chain", "draft LM, tree sampled", "EAGLE-3, dynamic tree")
 CELLS = [
     pytest.param(
         entry, kind, RULES[(number + turn) % 2],
         marks=() if entry.name in QUICK and turn == number % 3 else pytest.mark.slow,
     )
     for number, entry in enumerate(each for each in ENTRIES if "4-bit" not in each.name)
-    for turn, kind in enumerate(KINDS)
+    for turn, kind in enumerate(HYBRIDS)
 ]  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_every_drafter(entry: Entry, kind: str, rule: Rule, shops: Callable[[str
 
 # -- long texts -------------------------------------------------------------------------------------------------------
 
-NEW = 180
+NEW = 150
 
 
 @cache
@@ -103,7 +103,7 @@ LONG: dict[str, dict[str, Any]] = {
     [
         pytest.param(what, kind, marks=() if turn == number % 3 else pytest.mark.slow)
         for number, what in enumerate(LONG)
-        for turn, kind in enumerate(KINDS)
+        for turn, kind in enumerate(HYBRIDS)
     ],
 )
 def test_long_greedy_texts_are_transformers_own(what: str, kind: str, root: Path, load: Callable[..., Any]) -> None:
@@ -129,19 +129,15 @@ def test_a_hybrid_drafts_for_a_plain_target_and_the_other_way_round(
     plain, hybrid = tiny("llama"), checkpoint(root, "qwen3_5")
     for target, draft in ((plain, hybrid), (hybrid, plain)):
         engine = load(target, draft, num_speculative_tokens=12)
-        out = engine.generate(list(PROMPTS[0]), hs.Sampling(max_tokens=80, ignore_eos=True))
+        out = engine.generate(list(PROMPTS[0]), TURN)
         assert out.stats.speculation.error is None
         assert out.stats.drafted > 0
-        assert (
-            out.tokens == engine.plain().generate(list(PROMPTS[0]), hs.Sampling(max_tokens=80, ignore_eos=True)).tokens
-        )
+        assert out.tokens == engine.plain().generate(list(PROMPTS[0]), TURN).tokens
 
 
 def test_pacing_decides_on_a_hybrid(root: Path, load: Callable[..., Any]) -> None:
-    target = checkpoint(root, "granitemoehybrid")
-    engine = load(
-        target, [checkpoint(root, "granitemoehybrid", noise=0.01), "early-exit"], max_length=256, pacing="adaptive"
-    )
+    target = checkpoint(root, "granite4h")
+    engine = load(target, [checkpoint(root, "granite4h", noise=0.01), "early-exit"], max_length=256, pacing="adaptive")
     out = engine.generate(list(PROMPTS[0]), hs.Sampling(max_tokens=NEW, ignore_eos=True))
     assert out.tokens == written(target, PROMPTS[0])
     assert out.stats.speculation.error is None
@@ -153,7 +149,7 @@ def test_pacing_decides_on_a_hybrid(root: Path, load: Callable[..., Any]) -> Non
 @pytest.mark.parametrize("rule", RULES)
 def test_all_texts_have_their_probabilities(rule: Rule, shops: Callable[[str], HybridShop]) -> None:
     """Every text of three tokens, counted, against the product of transformers' probabilities."""
-    shop, prompt, length, samples = shops("qwen3_5"), (1, 3, 2, 1, 3), 3, 1500
+    shop, prompt, length, samples = shops("qwen3_5"), (1, 3, 2, 1, 3), 3, 800
     texts = list(itertools.product(range(VOCAB), repeat=length))
     with torch.no_grad():
         ids = torch.tensor([[*prompt, *text] for text in texts])
@@ -184,10 +180,10 @@ def p_value(found: Sequence[int], expected: Sequence[float]) -> float:
 
 QUESTIONS = ("What is a rather long question, so that there is something to read?", "Why?", "And then what came?",
              "Tell me more of it.", "Thank you so much!")  # fmt: skip
-TURN = hs.Sampling(max_tokens=150, ignore_eos=True)
+TURN = hs.Sampling(max_tokens=40, ignore_eos=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HYBRIDS)
 @pytest.mark.parametrize("drafter", ["none", "draft"])
 def test_a_turn_reads_only_what_is_new(kind: str, drafter: str, root: Path, load: Callable[..., Any]) -> None:
     """Five turns whose answers are written otherwise in the next prompt, as by a template that leaves thoughts out; so
@@ -235,7 +231,7 @@ def test_a_text_that_goes_on_is_read_from_its_end(root: Path, load: Callable[...
 
 def test_copies_and_salts(root: Path, load: Callable[..., Any]) -> None:
     """Several requests at once begin alike: one reads, the others copy what they can; other salts share nothing."""
-    engine = load(checkpoint(root, "granitemoehybrid"), "none", max_length=256, max_batch_size=4, prefix_cache=True)
+    engine = load(checkpoint(root, "granite4h"), "none", max_length=256, max_batch_size=4, prefix_cache=True)
     prompt = [3 + 11 * i % 90 for i in range(140)]
     asked = [prompt, [*prompt, 5, 6], [*prompt[:130], 7], prompt]
     samplings = [hs.Sampling(max_tokens=30, ignore_eos=True, cache_salt=salt) for salt in ("a", "a", "a", "b")]
@@ -278,11 +274,11 @@ def test_a_server_and_five_turns(root: Path) -> None:
     with serving(engine) as running:
         for question in QUESTIONS:
             talk.append({"role": "user", "content": question})
-            body = {"messages": talk, "max_tokens": 100, "temperature": 0, "ignore_eos": True}
+            body = {"messages": talk, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
             response = httpx2.post(f"{running.v1}/chat/completions", json=body, timeout=60)
             assert response.status_code == 200, response.text
             answer = response.json()
-            expected = cold.chat(talk, hs.Sampling(max_tokens=100, ignore_eos=True))
+            expected = cold.chat(talk, TURN)
             assert answer["choices"][0]["message"]["content"] == expected.text
             if len(talk) > 1:
                 assert answer["timings"]["prompt_n"] <= LAST + len("It is so.") + len(question) + 8

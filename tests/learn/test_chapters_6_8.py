@@ -348,6 +348,7 @@ class TestGuesses:
         assert len(shown) >= len(found[0]["tokens"])
 
 
+@pytest.mark.slow
 def test_recorded_kinds_are_what_the_tool_records() -> None:
     spec = importlib.util.spec_from_file_location("record_kinds", ROOT / "tools/record_kinds.py")
     assert spec

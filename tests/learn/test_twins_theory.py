@@ -134,7 +134,7 @@ def test_the_best_tree(js: Twin, acceptance: list[float]) -> None:
         assert shape["depths"] == list(wanted.depths)
         assert shape["expected"] == pytest.approx(wanted.expected, **CLOSE)
         value = js("([a, shape]) => hs.sequoia.treeTokens(a, shape)", [acceptance, shape])
-        assert value == pytest.approx(trees.expected_tokens(acceptance, wanted), **CLOSE)
+        assert value == pytest.approx(trees.tree_tokens(acceptance, wanted), **CLOSE)
 
 
 def test_chances_of_lengths_add_up(js: Twin) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from headstart.base.errors import DamagedModel, InvalidOption, ModelNotFound, Un
 from headstart.loading.info import Info, describe, refusal
 from headstart.loading.options import InfoOptions, TargetOptions
 from headstart.model import loading, native
+from headstart.model.coded import without_memory
 from headstart.model.native.build import Unavailable
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.words import kinds_of
@@ -51,6 +53,22 @@ def test_the_forwards_that_are_promised_are_those_that_run(name: str, tiny: Call
         assert made.decoder == each.decoder
         assert (each.why == "") == (made.decoder == "fused")
     assert found.cache == runner(source, torch.float32, None).cache_bytes(1)
+
+
+def test_a_class_that_passes_over_its_config_runs_on_its_modules(
+    tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def narrower(config: Any) -> Any:
+        other = copy.deepcopy(config)
+        other.intermediate_size //= 2
+        model = without_memory(other)
+        model.config = config
+        return model
+
+    monkeypatch.setattr("headstart.loading.info.without_memory", narrower)
+    found = describe(tiny("llama"), FLOAT32)
+    assert "outputs, and by the config" in found.no_recipe
+    assert found.formats[0].decoder == "modules"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -183,6 +183,36 @@ def test_the_targets_cache_counts_without_a_draft_too(tiny: Callable[..., str]) 
         hs.load(path, tiny("llama", seed=9), dtype="float32", max_length=128, max_batch_size=10**7)
 
 
+@pytest.mark.parametrize("draft", ["none", "draft"])
+def test_contexts_as_long_as_memory_allows(
+    draft: str, tiny: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest of which weights and caches of all slots still fit, in steps, and never above the model's limit."""
+
+    def longer(seed: int, limit: int) -> str:
+        path = shutil.copytree(tiny("llama", seed=seed), tmp_path / str(seed))
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": limit}))
+        return str(path)
+
+    path, other = longer(0, 4096), longer(9, 1024)
+    drafter = other if draft == "draft" else "none"
+
+    def length(free: float) -> int:
+        monkeypatch.setattr("headstart.loading.assembly.free_bytes", lambda device: free)
+        engine = hs.load(path, drafter, dtype="float32", max_length="auto", max_batch_size=3)
+        return int(engine.describe()["max_length"])
+
+    assert length(1e12) == 4096
+    target = hs.Target(path, dtype="float32", max_length=2048)
+    needed = target.checkpoint.need(3, None).total
+    if draft == "draft":
+        needed += hs.Target(other, dtype="float32", max_length=1024).checkpoint.need(3, None).total
+    assert length(needed / 0.8 + 1) == 2048
+    assert length(needed / 0.8 - 1) == 2048 - 256
+    assert length(0) == 256, "the check of what is free then says what is needed"
+
+
 def test_free_memory_is_a_sensible_number() -> None:
     assert 2**20 < memory.free_bytes(torch.device("cpu")) < 2**50
 

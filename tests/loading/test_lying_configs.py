@@ -119,8 +119,9 @@ def refused(folder: Path, stated: dict[str, Any]) -> HeadstartError:
 
 
 def test_lies_are_named(model: tuple[Path, dict[str, Any]]) -> None:
+    """Every other one, beginning with the first or the second in turns."""
     folder, honest = model
-    for key, value in LIES:
+    for key, value in LIES[sorted(BUILDERS).index(honest["model_type"]) % 2 :: 2]:
         if key in honest and not (key == "sliding_window" and honest.get("use_sliding_window") is False):
             assert key in refused(folder, honest | {key: value}).message, f"{key}={value!r}"
 
@@ -180,12 +181,12 @@ def catching(errors: list[HeadstartError]) -> Iterator[None]:
         errors.append(error)
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(300, marks=pytest.mark.slow)])
 def test_values_at_random_end_in_a_typed_line(model: tuple[Path, dict[str, Any]], count: int) -> None:
     folder, honest = model
     configs = drawn(honest, random.Random(count))
     errors = [outcome(folder, next(configs)) for _ in range(count)]
-    assert count == 3 or any(errors)
+    assert count == 1 or any(errors)
     assert outcome(folder, honest) is None, "the model itself runs"
 
 

@@ -57,9 +57,11 @@ def target(folder: Path) -> Target:
 
 @pytest.mark.parametrize("kind", sorted(WRAPPERS))
 def test_a_wrapper_loads_as_its_text_model(kind: str, tmp_path: Path, load: Callable[..., hs.Engine]) -> None:
-    """Logits and greedy text, with a drafter, of the wrapper's own class; longer than the windows."""
+    """Logits and greedy text, with a drafter, of the wrapper's own class; longer than the windows. Neither a module nor
+    a byte of memory is for a tower."""
     model = save_wrapper(kind, tmp_path)
-    runner = target(tmp_path).runner
+    engine = load(tmp_path, "ngram")
+    runner = engine.target
     prompt = torch.randint(3, IMAGE, (20,), generator=torch.Generator().manual_seed(1)).tolist()
     ids = torch.tensor([prompt])
     want = model(input_ids=ids).logits[0].detach() * LOGITS_NOT_SCALED.get(kind, 1.0)
@@ -68,21 +70,14 @@ def test_a_wrapper_loads_as_its_text_model(kind: str, tmp_path: Path, load: Call
     assert float((got - want).abs().max() / (want.max() - want.min())) < 1e-5
     model.generation_config.eos_token_id = None
     out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False)
-    engine = load(tmp_path, "ngram")
     mine = engine.generate(prompt, hs.Sampling(max_tokens=12, temperature=0, ignore_eos=True))
     assert list(mine.tokens) == out[0, 20:].tolist()
-
-
-@pytest.mark.parametrize("kind", sorted(WRAPPERS))
-def test_only_the_text_is_made_and_counted(kind: str, tmp_path: Path) -> None:
-    """Neither a module nor a byte of memory for a tower."""
-    whole = save_wrapper(kind, tmp_path)
     config = loading.load_config(str(tmp_path), trust_remote_code=False)
-    model = loading.read_model(str(tmp_path), config, torch.float32)
-    assert not [name for name, _ in model.named_parameters() if names_of(config)(name) is None]
-    numbers = sum(parameter.numel() for parameter in set(model.parameters()))
+    text = loading.read_model(str(tmp_path), config, torch.float32)
+    assert not [name for name, _ in text.named_parameters() if names_of(config)(name) is None]
+    numbers = sum(parameter.numel() for parameter in set(text.parameters()))
     assert loading.weight_bytes(str(tmp_path), config, torch.float32) == 4 * numbers
-    assert numbers < sum(parameter.numel() for parameter in whole.parameters())
+    assert numbers < sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_text_models_without_a_class_are_those_that_wrappers_have() -> None:

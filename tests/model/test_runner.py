@@ -76,7 +76,7 @@ def ragged(runner: ModelRunner) -> Forward:
 
 @pytest.mark.parametrize("decoder", ["fused", "lean"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["mistral", "qwen3"])
 def test_a_fast_forward_equals_its_twin(
     name: str, dtype: torch.dtype, decoder: Literal["fused", "lean"], tiny: Callable[..., str]
 ) -> None:

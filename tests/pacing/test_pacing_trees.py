@@ -15,7 +15,7 @@ from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
-from headstart.theory.trees import Shape, best_tree, expected_tokens
+from headstart.theory.trees import Shape, best_tree, tree_tokens
 from headstart.types import Budget, Draft, Seconds, Speculation, Step
 
 SIZES = tuple(TreePolicy("sampled", 32, MOST, width=8, depth=None).sizes)
@@ -74,7 +74,7 @@ class Life:
 
     def rate(self, nodes: int) -> float:
         """Tokens per second of one row that always drafts so much."""
-        tokens = expected_tokens(self.acceptance, self.shape(nodes))
+        tokens = tree_tokens(self.acceptance, self.shape(nodes))
         return tokens / (self.costs_now.step(1, 1 + len(self.shape(nodes))) + self.level * self.levels(nodes))
 
     def run(self, steps: int, batch: int = 1) -> list[list[int]]:
@@ -169,7 +169,7 @@ def test_ranks_tell_what_breadth_brings() -> None:
             prior.learn(belief.weights)
         predicted = dict(zip([nodes for nodes, _ in SIZES], belief.gains(), strict=True))
         for nodes in (3, 8, 16, 32, 64):
-            assert predicted[nodes] == pytest.approx(expected_tokens(acceptance, life.shape(nodes)) - 1, rel=0.2)
+            assert predicted[nodes] == pytest.approx(tree_tokens(acceptance, life.shape(nodes)) - 1, rel=0.2)
 
 
 def test_one_size_is_judged_as_a_whole() -> None:

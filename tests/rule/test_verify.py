@@ -244,7 +244,7 @@ def test_identical_distributions_accept_everything() -> None:
 distributions = st.lists(st.floats(1e-6, 1), min_size=4, max_size=4).map(lambda w: np.array(w) / sum(w))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(p=st.lists(distributions, min_size=4, max_size=4), q=st.lists(distributions, min_size=3, max_size=3))
 def test_float_chain_matches_the_distribution_on_random_p_and_q(p: list[Any], q: list[Any]) -> None:
     """Floating point, position-dependent distributions: enumerated outcomes match p to rounding."""

@@ -16,7 +16,7 @@ from headstart.serve.options import Limits
 from headstart.serve.worker import ThreadBridge
 
 Load = Callable[..., hs.Engine]
-REQUESTS = 120
+REQUESTS = 60
 
 
 def mixed(chance: random.Random, *, greedy: bool) -> Job:

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from support.eagle_heads import CONTEXT, DIM, HEADS, INNER, KV_HEADS, MASK, D
 
-FORMS = ("dflash", "dspark", "z-lab", "deepspec")
-"""The speculators library's two, and those of the authors."""
+FORMS = ("dflash", "dspark", "z-lab", "deepspec", "liquid")
+"""The speculators library's two, those of the authors, and Liquid AI's for LFM2.5."""
 BLOCK, RANK, BASE = 4, 3, 5000.0
 INPUTS = (1, 3)
 """The layers that it reads, by their inputs."""
@@ -77,6 +77,10 @@ def config(form: str, *, vocab: int, draft_vocab: int, layers: int, kind: str | 
     if form == "deepspec":
         outputs = {"mask_token_id": MASK, "target_layer_ids": [i - 1 for i in INPUTS], "block_size": BLOCK}
         return {"architectures": ["Qwen3DSparkModel"], **layer, **outputs, **markov}
+    if form == "liquid":
+        nested = {"mask_token_id": MASK, "target_layer_ids": [i - 1 for i in INPUTS], "num_target_layers": 4}
+        more = {"dflash_config": nested, "rope_is_neox_style": False, "enable_confidence_head": True}
+        return {"architectures": ["Lfm2DSparkDraftModel"], **layer, "block_size": BLOCK, **more, **markov}
     return {
         "architectures": [f"{'DFlash' if form == 'dflash' else 'DSpark'}Speculator"],
         "speculators_model_type": form,
@@ -122,6 +126,7 @@ class Plain:
         anchored = raw.get("sample_from_anchor", "spark" in json.dumps(raw).lower())
         self.first = 0 if anchored else 1
         self.kind = raw.get("markov_head_type")
+        self.pairs = not raw.get("rope_is_neox_style", True)
         self.w = {
             k: v.float() if v.is_floating_point() else v for k, v in load_file(folder / "model.safetensors").items()
         }
@@ -192,8 +197,9 @@ class Plain:
         positions = torch.arange(n + m)
         q = product(y, "self_attn.q_proj").view(m, HEADS, DIM)
         k, v = (product(both, f"self_attn.{name}_proj").view(n + m, KV_HEADS, DIM) for name in "kv")
-        q = _turned(self._rms(q, f"layers.{i}.self_attn.q_norm"), positions[n:])
-        k = _turned(self._rms(k, f"layers.{i}.self_attn.k_norm"), positions)
+        turned = _turned_pairs if self.pairs else _turned
+        q = turned(self._rms(q, f"layers.{i}.self_attn.q_norm"), positions[n:])
+        k = turned(self._rms(k, f"layers.{i}.self_attn.k_norm"), positions)
         k, v = (part.repeat_interleave(HEADS // KV_HEADS, 1) for part in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q, k) / DIM**0.5
         window = self.windows[i]
@@ -216,3 +222,10 @@ def _turned(x: Tensor, positions: Tensor) -> Tensor:
     angles = positions[:, None, None] * BASE ** (-torch.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
     return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
+
+
+def _turned_pairs(x: Tensor, positions: Tensor) -> Tensor:
+    """The same of pairs (2i, 2i + 1)."""
+    angles = positions[:, None, None] * BASE ** (-torch.arange(DIM // 2) / (DIM // 2))
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1).flatten(-2)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 import transformers as tf
-from transformers import AutoModelForCausalLM
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 VOCAB = 97
 TOKENS = 40
@@ -395,3 +396,23 @@ def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
             if tensor_name.endswith("q_norm.weight") and config.model_type == "gemma4_text":
                 tensor *= 0.25  # scores that nothing scales: weights near 0 and 1 would magnify every rounding
     return model.requires_grad_(False)
+
+
+def own(model: Any) -> Any:
+    """The same model with modules, buffers and configs of its own, on the same parameters. Decoders take modules out of
+    a model and write into none of its parameters, and a deep copy takes longer than a forward."""
+    made: dict[int, Any] = {}
+
+    def config(value: Any) -> Any:
+        return made.setdefault(id(value), copy.deepcopy(value)) if isinstance(value, PreTrainedConfig) else value
+
+    def module(old: nn.Module) -> nn.Module:
+        if id(old) not in made:
+            new = made[id(old)] = old.__class__.__new__(old.__class__)
+            new.__dict__ = {name: config(value) for name, value in old.__dict__.items()}
+            new._parameters = dict(old._parameters)
+            new._buffers = {name: None if each is None else each.clone() for name, each in old._buffers.items()}
+            new._modules = {name: None if each is None else module(each) for name, each in old._modules.items()}
+        return made[id(old)]
+
+    return module(model)

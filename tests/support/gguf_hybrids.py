@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import gguf
 import numpy as np
 
 ARCHITECTURES = {"lfm2": "lfm2", "qwen3_5_text": "qwen35", "granitemoehybrid": "granitehybrid"}
@@ -49,6 +50,30 @@ def metadata(config: Any) -> dict[str, Any]:
         "ssm.state_size": config.linear_key_head_dim,
         "ssm.time_step_rank": config.linear_num_value_heads,
     }
+
+
+_NEXTN = {
+    "fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head_norm",
+}  # fmt: skip
+"""What the converter calls the parts of a head, after `nextn`; the package `gguf` has it for newer versions."""
+
+
+def with_head(config: Any, head: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What to write beside a Qwen3.5 with an MTP head: metadata and tensors, from the head's by their names in a
+    checkpoint."""
+    layers, tensors = config.num_hidden_layers, {}
+    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, layers + 1)
+    for name, values in head.items():
+        inner = name.removeprefix("mtp.")
+        module, _, kind = inner.rpartition(".")
+        stored: str | None = f"blk.{layers}.nextn.{_NEXTN.get(module)}.{kind}"
+        if inner.startswith("layers.0."):
+            stored = table.get_name(inner.replace("layers.0", f"model.layers.{layers}"), try_suffixes=(".weight",))
+        assert stored is not None, name
+        tensors[stored] = values + 1 if "norm" in stored else values
+    recurrent = [kind == "linear_attention" for kind in config.layer_types]
+    said = {"block_count": layers + 1, "nextn_predict_layers": 1, "attention.recurrent_layers": [*recurrent, False]}
+    return {"metadata": said, "tensors": tensors}
 
 
 def _width_of_lfm2(config: Any) -> int:

@@ -1,14 +1,19 @@
-"""Tiny random models with recurrent layers: one of each recurrence, with every part that its family has."""
+"""Tiny random models with recurrent layers: one of each recurrence, with every part that its family has; and smaller
+ones, as checkpoints, for whole engines."""
 
 from __future__ import annotations
 
 import copy
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers as tf
 from transformers import AutoModelForCausalLM
+
+from support import tiny
+from support.byte_models import CHAT_TEMPLATE
 
 VOCAB = 97
 _ALL: dict[str, Any] = {
@@ -106,3 +111,48 @@ def _made(name: str, more: tuple[tuple[str, Any], ...]) -> Any:
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.15)
     return model
+
+
+_LAYERS = ["linear_attention", "full_attention", "linear_attention"]
+_SMALL: dict[str, dict[str, Any]] = {
+    "lfm2": {"norm_eps": 1e-5, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 16},
+    "qwen3_5": {
+        "rms_norm_eps": 1e-6, "head_dim": 16, "layer_types": _LAYERS, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 16, "linear_num_key_heads": 1, "linear_num_value_heads": 2,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
+            "mrope_interleaved": True,
+        },
+    },
+    "granite4h": {
+        "rms_norm_eps": 1e-6, "layer_types": _LAYERS, "shared_intermediate_size": 32, "mamba_n_heads": 4,
+        "mamba_d_head": "auto", "mamba_d_state": 16, "mamba_proj_bias": False, "embedding_multiplier": 1.0,
+        "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_multiplier": 1.0,
+    },
+}  # fmt: skip
+"""Of what the smaller ones differ in."""
+
+
+def small(
+    kind: str, *, vocab: int = tiny.VOCAB, width: int = 32, context: int = 256, bos: int | None = 1, eos: int | None = 2
+) -> Any:
+    """The config of a smaller one, of three layers."""
+    sizes = {
+        "vocab_size": vocab, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 3,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": context, "bos_token_id": bos,
+        "eos_token_id": eos, "pad_token_id": None,
+    }  # fmt: skip
+    return HYBRIDS[kind](**sizes, **_SMALL[kind])
+
+
+@cache
+def checkpoint(root: Path, kind: str, *, noise: float = 0.0, chat: bool = False) -> str:
+    """The directory of a smaller one, over bytes if it is for chats."""
+    path = root / f"{kind}-{noise}-{chat}"
+    config = small(kind, vocab=258, context=2048, bos=256, eos=256) if chat else small(kind)
+    tiny.drawn(config, noise=noise).save_pretrained(path)
+    if chat:
+        tokenizer = tiny.byte_tokenizer()
+        tokenizer.chat_template = CHAT_TEMPLATE
+        tokenizer.save_pretrained(path)
+    return str(path)

@@ -27,6 +27,11 @@ class InvalidOption(HeadstartError, ValueError):
     """An option that does not exist, or a value outside its range."""
 
 
+class InvalidGrammar(InvalidOption):
+    """A schema, regular expression or grammar that cannot be followed: it has an error, asks for what is not supported,
+    is too costly, or nothing can be written by it."""
+
+
 class InvalidFile(HeadstartError, ValueError):
     """A result that cannot be read: not JSON, of another kind, or of a version this one does not know."""
 
@@ -86,6 +91,11 @@ class NotEnoughMemory(HeadstartError, MemoryError):
 
 class NonFiniteLogits(HeadstartError, ArithmeticError):
     """The target produced NaN or infinite logits for a request; that request ended, the others went on."""
+
+
+class GrammarFailed(HeadstartError, RuntimeError):
+    """A request's text came to a place from which its grammar cannot go on, or a limit of the grammar's was reached;
+    that request ended with the text it had, the others went on."""
 
 
 class DamagedStore(HeadstartError, ValueError):

@@ -151,8 +151,25 @@ def _checks(cls: type[Any]) -> list[tuple[str, bool, Check]]:
     found: list[tuple[str, bool, Check]] = []
     for name, hint in types_of(cls).items():
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        found += [(name, type(None) in kinds, check) for kind in kinds if (check := _check(kind, options[name]))]
+        checks = [(kind, check) for kind in kinds if (check := _check(kind, options[name]))]
+        literals = [kind for kind, _ in checks if get_origin(kind) is Literal] if len(checks) > 1 else []
+        words = [word for kind in literals for word in get_args(kind)]
+        for kind, check in checks:
+            if kind not in literals:
+                found.append((name, type(None) in kinds, _or_word(words, check) if words else check))
     return found
+
+
+def _or_word(words: Sequence[str], check: Check) -> Check:
+    """A check of a number that also takes these words in its place."""
+
+    def either(self: Any, name: str, value: Any) -> None:
+        if not isinstance(value, str):
+            check(self, name, value)
+        elif value not in words:
+            check_choice(name, value, words)
+
+    return either
 
 
 def _check(kind: Any, of: Option) -> Check | None:

@@ -1,4 +1,4 @@
-"""`headstart export`: a folder that runs a target and its drafter in vLLM or SGLang."""
+"""`headstart export`: a folder that runs a target and its drafter in vLLM, SGLang or llama.cpp."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ def export(
     *,
     target: str = option(
         REQUIRED,
-        "The model that writes: a path, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python).",
+        "The model that writes: a path, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python); for "
+        "llama.cpp a GGUF file.",
         metavar="TARGET",
         positional=True,
     ),
     drafter: str = option(
         REQUIRED,
         "What drafts: the path or hub id of an EAGLE-3 head, of Medusa heads or of a small model; 'ngram' or 'suffix'; "
-        "with the bundled target also 'eagle3', 'medusa' and 'bundled'.",
+        "with the bundled target also 'eagle3', 'medusa' and 'bundled'. For llama.cpp an EAGLE-3, DFlash or DSpark "
+        "head.",
         metavar="DRAFTER",
         positional=True,
     ),
@@ -55,11 +57,11 @@ def export(
         metavar="DIR", panel=_PROOF,
     ),
 ) -> None:  # fmt: skip
-    """Write a folder that runs a target and its drafter in vLLM or SGLang, with what was measured of it.
+    """Write a folder that runs a target and its drafter in vLLM, SGLang or llama.cpp, with what was measured of it.
 
     Acceptance is measured here on your prompts, K is chosen by it, and what an engine would silently run wrong is
     refused. The folder holds the drafter, the engine's configuration, files for compose and clusters, alarms with
-    tests, a dashboard and a README.
+    tests, a dashboard and a README. For llama.cpp it holds the head as a GGUF file, and a script for llama-server.
 
     Exit codes: 0 written (and verified, with --verify), 1 written, but verification failed, 2 refused.
 
@@ -68,6 +70,7 @@ def export(
         headstart export bundled eagle3 -o out
         headstart export my-model my-head -o out --prompts traffic.jsonl --costs costs.json --verify
         headstart export --engine sglang my-model my-head -o out
+        headstart export --engine llama.cpp my-model.gguf my-head -o out
     """
     if (check or verify) and options.engine != "vllm":
         raise InvalidOption(f"--{'check' if check else 'verify'} is for vLLM", hint="leave it out")
@@ -111,5 +114,7 @@ def _show(manifest: Manifest, out: Path, console: Console, notes: Console) -> No
     for line in manifest.warnings:
         notes.print(Text.assemble(("warning: ", "bold yellow"), harmless(line)), soft_wrap=True)
     console.print(f"written  {out}", soft_wrap=True)
-    follow = f"headstart launch {out}" if manifest.engine == "vllm" else str(out / "serve-sglang.sh")
+    scripts = {"sglang": "serve-sglang.sh", "llama.cpp": "serve-llama-server.sh"}
+    script = scripts.get(manifest.engine)
+    follow = f"headstart launch {out}" if script is None else str(out / script)
     console.print(f"next     {follow}", soft_wrap=True)

@@ -21,6 +21,8 @@ from headstart.serve.server import PAGES as SERVED_PAGES
 
 _PANEL = "Server"
 _ENGINE = EngineOptions(prefix_cache=True)
+_TARGET = TargetOptions(max_length="auto")
+"""Agents begin with 20,000 tokens: a server takes contexts as long as memory allows."""
 
 PAGES = {"/": SERVED_PAGES["/"], "/learn": Page("the lessons", lambda: lessons_page(playground="/")), **SERVED_PAGES}
 """All pages of the server, by path; the lessons belong to another wing."""
@@ -32,7 +34,7 @@ def serve(
     target: str = cli.TARGET,
     drafter: list[str] = cli.DRAFTER,
     suffix_store: Path | None = cli.SUFFIX_STORE,
-    loading: TargetOptions,
+    loading: TargetOptions = _TARGET,
     options: EngineOptions = _ENGINE,
     server: ServerOptions,
     api_key_file: Path | None = option(

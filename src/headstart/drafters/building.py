@@ -179,8 +179,8 @@ class BuildContext:
     """What drawn tokens are to leave to the target, if anything."""
     quantize: str | None = None
     """For its weights: None, "int8", or "auto" where that is faster."""
-    store: SuffixStore | None = None
-    """Past outputs that it may look into, or None."""
+    store: SuffixStore | Literal["auto"] | None = None
+    """Past outputs that it may look into; "auto" begins a store of its own."""
     draft: ModelRunner | None = None
     """Where WEIGHTS is "model", the model."""
     draft_tokenizer: PreTrainedTokenizerBase | None = None

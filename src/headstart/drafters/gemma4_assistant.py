@@ -12,7 +12,6 @@ Source: transformers 5.23, `SinglePositionMultiTokenCandidateGenerator`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Observation, Row, Weights
 from headstart.drafters.growing.grow import GrowingChain
+from headstart.drafters.growing.last_states import LastStates
 from headstart.drafters.growing.policy import GrowingDrafter, policy_of, usual_tree
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.model.cache import Slots
@@ -71,7 +71,7 @@ class AssistantDrafter(GrowingDrafter):
         self.taps = (layers,)
         self.head = head
         self._cache: Slots | None = None
-        self._texts: dict[int, _Text] = {}
+        self._last = LastStates(layers)
 
     @classmethod
     def load(
@@ -121,19 +121,16 @@ class AssistantDrafter(GrowingDrafter):
 
     def observe(self, observation: Observation) -> None:
         super().observe(observation)
-        hidden = observation.hidden.get(self.taps[0])
-        if hidden is not None and len(hidden):
-            text = _Text(observation.start + len(observation.tokens), hidden[-1].clone())  # no view of a whole prompt's
-            self._texts[observation.step.request] = text
+        self._last.observe(observation)
 
     def release(self, request: int) -> None:
         super().release(request)
-        self._texts.pop(request, None)
+        self._last.release(request)
 
     def _begin(self, row: Row) -> dict[int, Tensor]:
         """The states that a draft goes on from: at first that of the token before x0; none where it is not known."""
-        text = self._texts.get(row.request)
-        return {} if text is None or text.cached != len(row.tokens) - 1 else {_BEFORE: text.state}
+        state = self._last.before(row)
+        return {} if state is None else {_BEFORE: state}
 
     def _room(self, row: Row) -> int:
         """How many nodes a draft may feed: none while the cache holds less than the text before x0."""
@@ -181,11 +178,3 @@ def build(context: BuildContext) -> AssistantDrafter:
 _BEFORE = -2
 """Where the states of a draft have that of the token before x0, which is node -1."""
 _X0 = (-1, _BEFORE)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Text:
-    """One request: how many of its tokens the target's cache holds, and the target's state [d] of the last one."""
-
-    cached: int
-    state: Tensor

@@ -19,6 +19,7 @@ from torch import Tensor
 from headstart.base.errors import UnsupportedModel
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
+from headstart.drafters.growing.last_states import LastStates
 from headstart.drafters.growing.ranks import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
 from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.reading import object_in
@@ -71,6 +72,7 @@ class MedusaDrafter(Drafter):
         self._fixed = grow(accuracies)
         self._experience: dict[str, Experience] = {}
         self._memories: dict[int, _Memory] = {}
+        self._last = LastStates(layers)
 
     @classmethod
     def load(
@@ -120,7 +122,7 @@ class MedusaDrafter(Drafter):
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         memories = [self._memory(row) for row in rows]
-        known = [memory.state_before(row) for memory, row in zip(memories, rows, strict=True)]
+        known = [self._last.before(row) for row in rows]
         states = [state for state in known if state is not None]
         guesses = iter(self._heads.likeliest(torch.stack(states), self._guesses) if states else ())
         return [
@@ -129,18 +131,17 @@ class MedusaDrafter(Drafter):
         ]
 
     def observe(self, observation: Observation) -> None:
-        step, hidden = observation.step, observation.hidden.get(self.taps[0])
-        if hidden is None or not len(hidden):
+        if not self._last.observe(observation):
             return
+        step = observation.step
         memory = self._memories.setdefault(step.request, _Memory())
-        memory.cached = observation.start + len(observation.tokens)
-        memory.state = hidden[-1].clone()  # not a view that keeps a whole prompt's states
         if memory.sent and step.draft.tokens == memory.sent and memory.experience is not None:
             memory.experience.learn(memory.guesses, step.tokens, len(step.path))
         memory.sent = ()
 
     def release(self, request: int) -> None:
         self._memories.pop(request, None)
+        self._last.release(request)
 
     def _memory(self, row: Row) -> _Memory:
         memory = self._memories.setdefault(row.request, _Memory())
@@ -167,20 +168,14 @@ def build(context: BuildContext) -> MedusaDrafter:
 
 
 class _Memory:
-    """One request: the state of its last cached token, how many are cached, and what it was last given."""
+    """One request: whose experience it shares, and what it was last given."""
 
-    __slots__ = ("cached", "experience", "guesses", "sent", "state")
+    __slots__ = ("experience", "guesses", "sent")
 
     def __init__(self) -> None:
-        self.cached = 0
-        self.state: Tensor | None = None
         self.experience: Experience | None = None
         self.sent: tuple[int, ...] = ()
         self.guesses: list[list[int]] = []
-
-    def state_before(self, row: Row) -> Tensor | None:
-        """The state of the token before x0; None while the prompt is unread, or where the text went on unseen."""
-        return self.state if self.cached == len(row.tokens) - 1 else None
 
 
 def tree(order: Sequence[Place], guesses: Sequence[Sequence[int]]) -> Draft:

@@ -117,7 +117,8 @@ class SuffixDrafter(Drafter):
 
 
 def build(context: BuildContext) -> SuffixDrafter:
-    return SuffixDrafter(store=context.store, shortest=1 if context.last else SURE, budget=context.budget)
+    store = SuffixStore() if context.store == "auto" else context.store
+    return SuffixDrafter(store=store, shortest=1 if context.last else SURE, budget=context.budget)
 
 
 class _Memory:

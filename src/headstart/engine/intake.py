@@ -62,6 +62,8 @@ class Intake:
         target, speculation = self._target, self._speculation(drafting)
         if sampling.stop and self._tokenizer is None:
             raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
+        if sampling.structure is not None:
+            raise InvalidOption("this engine has no grammars yet", hint="leave structure out")
         for name, named in (("stop_token_ids", sampling.stop_token_ids), ("prediction", drafting.prediction)):
             outside = next((token for token in named if token >= target.vocab_size), None)
             if outside is not None:

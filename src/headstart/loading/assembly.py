@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
@@ -15,21 +16,30 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import check_choice, check_number
 from headstart.drafters import BuildContext, Drafter, NoDrafter
 from headstart.drafters.growing.grow import Residual
-from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
 from headstart.engine.guarded_drafter import GuardedDrafter, attach
 from headstart.engine.judging import HostJudge, Judge
 from headstart.engine.parts import EngineParts
-from headstart.engine.trace.recording import recorded
 from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.choice import SELF_INT4, Choice
 from headstart.loading.drafters import build
 from headstart.loading.options import DraftTree, EngineOptions
 from headstart.loading.pacing import make_pacing
-from headstart.model.memory import MemoryNeed, preflight
+from headstart.model.memory import MemoryNeed, free_bytes, preflight
 from headstart.model.runner import ModelRunner
 from headstart.pacing import Pacing
 from headstart.types import Rule
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from headstart.engine.trace.recording import Recording
+
+_STEP = 256
+"""Tokens by which contexts that fit into memory differ."""
+_SHARE = 0.8
+"""Of the free memory, what weights and caches may take then. The rest is for what steps compute, and for heads."""
 
 
 def assemble(
@@ -101,10 +111,17 @@ def assemble(
         prefill_chunk=prefill_chunk,
         target_name=target_name,
         reason=reason or ("asked for" if guarded.sources else "no drafter was asked for"),
-        traced=recorded,
+        traced=_traced,
         plain=partial(assemble, target, tokenizer, **given),
     )
     return Engine(parts)
+
+
+def _traced(engine: Engine, path: str | Path | None, **options: Any) -> AbstractContextManager[Recording]:
+    """What `Engine.trace` runs. The recorder is imported with the first trace, since few engines are traced."""
+    from headstart.engine.trace.recording import recorded
+
+    return recorded(engine, path, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +158,9 @@ class Assembly:
     drafts: Mapping[str, Checkpoint]
     """The draft models, by name."""
     draft_device: torch.device
-    store: SuffixStore | None
     options: EngineOptions
+    fitting: bool = False
+    """Whether contexts take as many tokens as fit into memory."""
 
     @property
     def tree(self) -> DraftTree:
@@ -164,6 +182,19 @@ class Assembly:
             found[self.draft_device].append(draft.need(slots, rounded))
         return found
 
+    def _fit(self) -> None:
+        """Give contexts as many tokens as fit, in steps; where nothing fits, the least, of which the user is told."""
+        free = {device: _SHARE * free_bytes(device) for device in self.needs()}
+        checkpoints = (self.target, *(draft for draft in self.drafts.values() if not draft.is_read))
+
+        def fits(steps: int) -> bool:
+            for each in checkpoints:
+                each.shorten(steps * _STEP)
+            return all(sum(need.total for need in wanted) <= free[device] for device, wanted in self.needs().items())
+
+        most = -(-self.target.limit // _STEP)
+        fits(max(1, bisect(range(1, most + 1), False, key=lambda steps: not fits(steps))))
+
     def context(self, runner: ModelRunner) -> BuildContext:
         """What drafters are built with. runner: the target's."""
         given = self.options
@@ -177,7 +208,7 @@ class Assembly:
             tree=None if self.tree == "auto" else self.tree,
             residual=None if given.draft_residual is None else Residual(given.draft_residual),
             quantize=given.draft_quantize,
-            store=self.store,
+            store=given.suffix_store,
         )
 
     def facts(self, runner: ModelRunner) -> Facts | None:
@@ -205,6 +236,8 @@ class Assembly:
         Raises:
             NotEnoughMemory: weights and caches do not fit.
         """
+        if self.fitting and not self.target.is_read:
+            self._fit()
         for device, wanted in self.needs().items():
             preflight(wanted, device)
         given, runner = self.options, self.target.runner(self.quantize)
@@ -229,16 +262,18 @@ class Assembly:
         )
 
 
-def suffix_store(given: object) -> SuffixStore | None:
-    """The option `suffix_store` of `EngineOptions` as a store, or None.
+def check_store(given: object) -> None:
+    """Check the option `suffix_store` of `EngineOptions`.
 
     Raises:
-        InvalidOption: it is something else.
+        InvalidOption: it is neither a store, "auto" nor None.
     """
-    if given is None or isinstance(given, SuffixStore):
-        return given
-    if given == "auto":
-        return SuffixStore()
+    if given is None or given == "auto":
+        return
+    from headstart.drafters.matching.suffix_store import SuffixStore
+
+    if isinstance(given, SuffixStore):
+        return
     raise InvalidOption(
         f"suffix_store={given!r} is not a SuffixStore",
         hint="SuffixStore.load(path) reads one from a file; 'auto' begins with an empty one, None has none",

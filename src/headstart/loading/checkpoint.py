@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -49,7 +50,7 @@ class Checkpoint:
         *,
         device: torch.device,
         dtype: str | torch.dtype = "auto",
-        max_length: int | None = None,
+        max_length: int | Literal["auto"] | None = None,
         trust_remote_code: bool = False,
     ) -> None:
         self.source = loading.resolve(source, role)
@@ -57,7 +58,9 @@ class Checkpoint:
         self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
         self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
         self.dtype = loading.choose_dtype(dtype, self.config, device)
+        self.limit = loading.context_limit(self.config)
         self.length = self._length(max_length, role)
+        """Tokens of a prompt and its text together, at most."""
         self._codes = codes_of(self.source, self.config)
         self._device = device
         self._trust = trust_remote_code
@@ -144,9 +147,19 @@ class Checkpoint:
         """A few tokens to begin a text with."""
         return [0] if self.tokenizer is None else list(self.tokenizer("The first")["input_ids"]) or [0]
 
-    def _length(self, asked: int | None, role: str) -> int:
-        limit = loading.context_limit(self.config)
-        if asked is None:
+    def shorten(self, length: int) -> None:
+        """Take contexts of so many tokens, or of the model's limit where that is less; no weight has been read yet."""
+        assert not self._runners, "a model that has been read keeps its length"
+        self.length = min(length, self.limit)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its weights are in memory."""
+        return bool(self._runners)
+
+    def _length(self, asked: int | Literal["auto"] | None, role: str) -> int:
+        limit = self.limit
+        if asked is None or asked == "auto":
             return min(limit, DEFAULT_LENGTH)
         if asked > limit and role == "target":
             raise InvalidOption(

@@ -17,6 +17,8 @@ from headstart.engine.guarded_drafter import asking
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
 from headstart.model import loading
+from headstart.model.gguf import checkpoint as gguf
+from headstart.model.gguf.files import is_gguf
 from headstart.types import TreeKind
 
 DrafterName = str | Path
@@ -33,6 +35,9 @@ NOTE = "headstart.json"
 
 MTP = "mtp"
 """The name of a head that a checkpoint holds beside its model."""
+
+_GGUF_HEADS = {"eagle3": "eagle", "dflash": "dflash"}
+"""Kinds of heads, by the architecture of a GGUF file."""
 
 _FOR_BUNDLED = ("ngram", loading.BUNDLED)
 _FOR_KNOWN = ("ngram", KNOWN)
@@ -173,6 +178,8 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
             )
         return DrafterSpec(name, BUNDLED_HEADS[name], folder)
     source = loading.resolve(name, "draft")
+    if is_gguf(source):
+        return DrafterSpec(name, _GGUF_HEADS.get(gguf.architecture(source), "draft"), source)
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
     return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
@@ -182,8 +189,8 @@ def holds_mtp(target: str) -> bool:
     """Whether the target's own checkpoint holds an MTP head that can be run."""
     from headstart.model.heads.mtp_checkpoint import has_head  # few targets have one
 
-    folder = loading.config_folder(target)
-    return folder is not None and has_head(folder)
+    where = Path(target) if is_gguf(target) else loading.config_folder(target)
+    return where is not None and has_head(where)
 
 
 def _with_headstart(name: str, target: str) -> Path | None:

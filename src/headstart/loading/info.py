@@ -144,9 +144,10 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
         trust_remote_code=loaded.trust_remote_code,
     )  # fmt: skip
     config, text = checkpoint.config, checkpoint.config.get_text_config()
-    recipe, no_recipe = _recipe(config)
+    modules = _modules(checkpoint)
+    recipe, no_recipe = _recipe(config, modules)
     held = _held(checkpoint.source)
-    counted = _Counted.of(checkpoint)
+    counted = None if modules is None else _Counted.of(modules)
     floats = not is_gguf(checkpoint.source) and layout_of(config) is None
     if floats and counted is not None and Path(checkpoint.source).is_dir():
         check_amount(Path(checkpoint.source), counted.parameters, names_of(config))
@@ -182,9 +183,19 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
     )
 
 
-def _recipe(config: Any) -> tuple[Recipe | None, str]:
+def _modules(checkpoint: Checkpoint) -> Any:
+    """The model without its weights; None for one whose class is in its own repository."""
+    config = plain(checkpoint.config)
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return None
+    with reading(checkpoint.source):
+        return without_memory(config)
+
+
+def _recipe(config: Any, modules: Any) -> tuple[Recipe | None, str]:
+    """The recipe, or why there is none: of the modules where they are known, since a class may ignore its config."""
     try:
-        return recipe_of(config), ""
+        return recipe_of(config) if modules is None else parts.recipe_for(modules), ""
     except UnsupportedModel as error:
         return None, error.message
 
@@ -238,13 +249,7 @@ class _Counted:
     """Whether these are the embedding's, too."""
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> _Counted | None:
-        """None for a model whose class is in its own repository."""
-        config = plain(checkpoint.config)
-        if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-            return None
-        with reading(checkpoint.source):
-            model = without_memory(config)
+    def of(cls, model: Any) -> _Counted:
         head = model.get_output_embeddings()
         linears = [each.weight for each in model.modules() if isinstance(each, nn.Linear)]
         own = getattr(head, "weight", None)

@@ -18,7 +18,7 @@ from headstart.base.options import reject_unknown
 from headstart.drafters import Drafter
 from headstart.engine.engine import Engine
 from headstart.loading import advice
-from headstart.loading.assembly import Assembly, suffix_store
+from headstart.loading.assembly import Assembly, check_store
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
 from headstart.loading.choice import SELF_INT4, DrafterName, choose
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -105,7 +105,7 @@ class Target:
             IncompatibleTokenizer, NotEnoughMemory.
         """
         given = EngineOptions(**options)
-        store = suffix_store(given.suffix_store)
+        check_store(given.suffix_store)
         place = self.device if given.draft_device is None else find_device(given.draft_device)
         if given.draft_quantize != "auto":
             check_quantize("draft_quantize", given.draft_quantize, place)
@@ -113,8 +113,9 @@ class Target:
         choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
         drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
         return Assembly(
-            self.checkpoint, self.options.quantize, self.device, choice, drafts, place, store, given
-        ).engine()
+            self.checkpoint, self.options.quantize, self.device, choice, drafts, place, given,
+            fitting=self.options.max_length == "auto",
+        ).engine()  # fmt: skip
 
     def draft(self, name: str | Path, device: torch.device | None = None) -> Checkpoint:
         """A draft model for this target, read once for a device however many engines use it. device: None is the

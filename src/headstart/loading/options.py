@@ -24,6 +24,10 @@ _target = partial(option, panel="Model")
 _engine = partial(option, panel="Speculation")
 
 
+def _parse_length(given: str) -> int | str:
+    return int(given) if given.isdecimal() else given
+
+
 def _parse_quantize(name: str) -> str | None:
     return None if name == "none" else name
 
@@ -57,9 +61,11 @@ class TargetOptions:
         "checkpoint runs on its own codes by default where it can; 'none' makes floats of them.",
         kind=Quantize,
     )
-    max_length: int | None = _target(
-        None, "The most tokens of a prompt and its text together. Default: the model's limit, at most 4096.", low=2
-    )
+    max_length: int | Literal["auto"] | None = _target(
+        None, "The most tokens of a prompt and its text together; 'auto' takes as many as fit into memory for all "
+        "requests that run at once, up to the model's limit. Default: the model's limit, at most 4096.",
+        "--max-length", "--max-model-len", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
+    )  # fmt: skip
     trust_remote_code: bool = _target(
         False, "Run Python code from the model's repository. Leave it off unless you have read that code."
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
@@ -31,7 +31,7 @@ from headstart.model.recipes import find_recipe
 from headstart.model.refusals import check_class, check_config, refuse_remote_code
 from headstart.model.states import StateShape
 from headstart.model.stored import check_amount, check_complete, check_counts, check_sizes, unreported
-from headstart.model.wrappers import RENAMED, is_wrapped, names_of, names_stated, text_of
+from headstart.model.wrappers import RENAMED, config_of, is_wrapped, names_of, names_stated, text_of
 
 BUNDLED = "bundled"
 DEFAULT_CONTEXT = 32768
@@ -108,7 +108,7 @@ def _load_config(source: str, *, trust_remote_code: bool) -> Any:
         if not trust_remote_code:
             refuse_remote_code(source, stated)
         check_counts(folder, stated, names_stated(stated))
-    config = text_of(AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code))
+    config = text_of(config_of(source, trust_remote_code=trust_remote_code))
     check_config(config)
     check_sizes(source, config)
     if not folder.is_dir():

@@ -164,7 +164,7 @@ class Probe:
 
 @contextmanager
 def _without_kernels() -> Iterator[None]:
-    """Keep off the terminal that transformers lacks fast kernels for recurrent layers, which run in its modules once."""
+    """Keep off the terminal that transformers lacks fast kernels for recurrent layers: its modules run once."""
     logger = logging.getLogger("transformers.integrations.hub_kernels")
 
     def wanted(record: logging.LogRecord) -> bool:

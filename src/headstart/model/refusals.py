@@ -10,6 +10,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.base.errors import RemoteCodeRequired, UnsupportedModel
 from headstart.model.recipes import BUILDERS, recipe_of
+from headstart.model.wrappers import SAME_WHOLE
 
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 _OTHERS = "choose a model with softmax attention in every layer, or one that docs/supported-models.md lists"
@@ -70,7 +71,7 @@ def _unknown(config: Any) -> str:
 
 def refuse_remote_code(source: str, config: Mapping[str, Any]) -> None:
     """config: what config.json says. Of a hub id, transformers refuses remote code itself."""
-    if config.get("auto_map") and config.get("model_type") not in CONFIG_MAPPING:
+    if config.get("auto_map") and config.get("model_type") not in {*CONFIG_MAPPING, *SAME_WHOLE}:
         raise RemoteCodeRequired(
             f"{source} needs Python code from its own repository ({config['auto_map']})",
             hint="read that code; if you trust it, pass trust_remote_code=True",

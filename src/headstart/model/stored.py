@@ -21,6 +21,7 @@ from safetensors import safe_open
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.layer_configs import values_of
 from headstart.model.recipes import MOST_LAYERS
+from headstart.model.recipes.stated import LAYERS_AFTER
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _MOST_LABELS = 100_000
@@ -40,8 +41,12 @@ _SAYS_NOTHING = re.compile(r"(\.attn\.(masked_)?bias|\.attention\.(masked_)?bias
 """Ends of names that old or quantised checkpoints hold beside the weights: masks and frequencies that the config gives,
 and scales of a cache that is not rounded here."""
 
-_NEXT = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
-"""Fields with the number of layers after the last that guess further tokens, which transformers does not run."""
+
+def layers_after(stated: Callable[[str], Any]) -> int:
+    """How many layers after the last guess further tokens, by what a config states of its text. transformers' classes
+    do not run them."""
+    return max((found for name in LAYERS_AFTER if isinstance(found := stated(name), int)), default=0)
+
 
 _AGAIN = "copy or download the checkpoint again, all of it; or its config.json is of another model"
 _reports = logging.getLogger("transformers.modeling_utils")
@@ -198,7 +203,7 @@ def _changes(name: str, model: Any) -> bool:
     stack, index = numbered["stack"], int(numbered["index"])
     layers = sum(owner == stack and last.isdigit() for owner, _, last in (each.rpartition(".") for each in modules))
     config = model.config.get_text_config()
-    after = sum(int(getattr(config, key, None) or 0) for key in _NEXT)
+    after = layers_after(lambda key: getattr(config, key, None))
     return layers > 0 and not layers <= index < layers + after
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from transformers import AutoConfig, PretrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from headstart.base.errors import UnsupportedModel
@@ -29,6 +30,10 @@ SAME_ON_TEXT = {
 }  # fmt: skip
 """Text models that transformers has no causal LM for, and models that compute the same. Theirs turn queries and keys
 by three positions, which are equal for a token of text."""
+
+SAME_WHOLE = {"mimo": "qwen2"}
+"""Models that transformers does not know, whose repositories bring code that computes what a model that it knows does:
+those of MiMo-7B have Qwen2's, and a head of its own beside it."""
 
 RENAMED = {
     r"^language_model\.lm_head\.": "lm_head.",
@@ -80,6 +85,16 @@ def text_of(config: Any) -> Any:
     return text
 
 
+def config_of(source: str, *, trust_remote_code: bool) -> Any:
+    """The config of transformers of a directory or hub id."""
+    stated, _ = PretrainedConfig.get_config_dict(source)
+    kind = SAME_WHOLE.get(stated.get("model_type", ""))
+    if kind is None or trust_remote_code:
+        return AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+    said = {name: value for name, value in stated.items() if name not in ("architectures", "auto_map", "model_type")}
+    return CONFIG_MAPPING[kind](**said, name_or_path=source)
+
+
 def is_wrapped(config: Any) -> bool:
     """Whether this text model's config was inside another."""
     return hasattr(config, _WRAPPER)
@@ -110,8 +125,11 @@ def names_stated(stated: Mapping[str, Any]) -> Callable[[str], str | None]:
 
 
 def _text_name(name: str) -> str | None:
-    if _BESIDE.match(name):
-        return None
+    return None if _BESIDE.match(name) else unwrapped(name)
+
+
+def unwrapped(name: str) -> str:
+    """A stored tensor's name without what a wrapper puts before those of its text model."""
     for begin, own in RENAMED.items():
         name = re.sub(begin, own, name)
     return name

@@ -169,7 +169,7 @@ class ModelServer:
         """Say what is served, what is written down, and how to ask."""
         about = bridge.describe()
         self._say(f"{self._url}/v1 serves {self._options.served_model_name[0]!r}, drafter {about['drafter']}, "
-                  f"{about['max_batch_size']} requests at once")  # fmt: skip
+                  f"{about['max_batch_size']} requests at once of {about['max_length']} tokens each")  # fmt: skip
         if self._recorded:
             file = self._recording.traffic
             self._say(f'prompts and answers are written to {file}; "store": false leaves a request out')

@@ -7,51 +7,55 @@ outside its range raises `InvalidOption`. The formulas and where they end: docs/
 
 from __future__ import annotations
 
-from headstart.theory.costs import DraftCost, StepCosts
-from headstart.theory.distributions import (
-    acceptance,
-    acceptance_at,
-    block_tokens,
-    coupled_acceptance,
-    coupled_floor,
-    point_acceptance_at,
-)
-from headstart.theory.machine import (
-    Machine,
-    Model,
-    batch_speedup,
-    crossover_batch,
-    forward_seconds,
-    paying_batch,
-)
-from headstart.theory.rounds import ceiling, expected_tokens, expected_tokens_by_position
-from headstart.theory.speed import (
-    BestK,
-    VerifyCost,
-    alpha_c_table,
-    alpha_k_table,
-    best_k,
-    break_even_alpha,
-    round_cost,
-    speedup,
-    speedup_by_position,
-    tree_speedup,
-    verify_cost,
-)
-from headstart.theory.ssd import (
-    SsdAccount,
-    batch_hit_rate,
-    break_even_hit,
-    fan_outs,
-    hit_rate,
-    round_hit_rate,
-    ssd_account,
-    ssd_batch,
-    ssd_bound,
-    ssd_speedup,
-)
-from headstart.theory.trees import Shape, best_tree
-from headstart.theory.trees import expected_tokens as tree_tokens
+from typing import TYPE_CHECKING
+
+from headstart.base.lazy import lazily
+
+if TYPE_CHECKING:
+    from headstart.theory.costs import DraftCost, StepCosts
+    from headstart.theory.distributions import (
+        acceptance,
+        acceptance_at,
+        block_tokens,
+        coupled_acceptance,
+        coupled_floor,
+        point_acceptance_at,
+    )
+    from headstart.theory.machine import (
+        Machine,
+        Model,
+        batch_speedup,
+        crossover_batch,
+        forward_seconds,
+        paying_batch,
+    )
+    from headstart.theory.rounds import ceiling, expected_tokens, expected_tokens_by_position
+    from headstart.theory.speed import (
+        BestK,
+        VerifyCost,
+        alpha_c_table,
+        alpha_k_table,
+        best_k,
+        break_even_alpha,
+        round_cost,
+        speedup,
+        speedup_by_position,
+        tree_speedup,
+        verify_cost,
+    )
+    from headstart.theory.ssd import (
+        SsdAccount,
+        batch_hit_rate,
+        break_even_hit,
+        fan_outs,
+        hit_rate,
+        round_hit_rate,
+        ssd_account,
+        ssd_batch,
+        ssd_bound,
+        ssd_speedup,
+    )
+    from headstart.theory.trees import Shape, best_tree, tree_tokens
 
 __all__ = [
     "BestK", "DraftCost", "Machine", "Model", "Shape", "SsdAccount", "StepCosts", "VerifyCost", "acceptance",
@@ -61,3 +65,16 @@ __all__ = [
     "paying_batch", "point_acceptance_at", "round_cost", "round_hit_rate", "speedup", "speedup_by_position",
     "ssd_account", "ssd_batch", "ssd_bound", "ssd_speedup", "tree_speedup", "tree_tokens", "verify_cost",
 ]  # fmt: skip
+
+__getattr__ = lazily(
+    __name__,
+    costs="DraftCost StepCosts",
+    distributions="acceptance acceptance_at block_tokens coupled_acceptance coupled_floor point_acceptance_at",
+    machine="Machine Model batch_speedup crossover_batch forward_seconds paying_batch",
+    rounds="ceiling expected_tokens expected_tokens_by_position",
+    speed="BestK VerifyCost alpha_c_table alpha_k_table best_k break_even_alpha round_cost speedup speedup_by_position "
+    "tree_speedup verify_cost",
+    ssd="SsdAccount batch_hit_rate break_even_hit fan_outs hit_rate round_hit_rate ssd_account ssd_batch ssd_bound "
+    "ssd_speedup",
+    trees="Shape best_tree tree_tokens",
+)

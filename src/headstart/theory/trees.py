@@ -128,7 +128,7 @@ def best_tree(acceptance: Sequence[float], nodes: int, depth: int) -> Shape:
     return Table(acceptance, nodes, depth).shape(nodes, depth)
 
 
-def expected_tokens(acceptance: Sequence[float], shape: Shape) -> float:
+def tree_tokens(acceptance: Sequence[float], shape: Shape) -> float:
     """Tokens that a step with this tree emits: the sum over its nodes of the chance of their paths, and the bonus."""
     chances: list[float] = []
     for parent, rank in zip(shape.parents, shape.ranks, strict=True):

@@ -9,6 +9,7 @@ from headstart.types.draft import NO_DRAFT, Budget, Draft, Rule, TreeKind, Verdi
 from headstart.types.output import Output, Stats
 from headstart.types.sampling import Drafting, LogprobsMode, Sampling
 from headstart.types.step import PARTS, Chunk, FinishReason, Seconds, Speculation, Step, TokenLogprob
+from headstart.types.structure import Structure
 
 __all__ = [
     "NO_DRAFT",
@@ -28,6 +29,7 @@ __all__ = [
     "Speculation",
     "Stats",
     "Step",
+    "Structure",
     "TokenLogprob",
     "TreeKind",
     "Verdict",

@@ -9,6 +9,7 @@ from typing import Literal
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_fields, check_number, described, option, strict
+from headstart.types.structure import Structure
 
 LogprobsMode = Literal["raw", "processed"]
 
@@ -45,7 +46,7 @@ class Sampling:
     """How one request is sampled. Names and defaults follow the OpenAI and vLLM parameters; greedy by default.
 
     The processors act in this order: logit_bias, repetition_penalty, presence_penalty and frequency_penalty,
-    min_tokens, temperature, top_k, top_p, min_p. The values top_k=0, top_p=1 and min_p=0 switch those off.
+    min_tokens, structure, temperature, top_k, top_p, min_p. The values top_k=0, top_p=1 and min_p=0 switch those off.
     """
 
     max_tokens: int = _option(256, "The most new tokens.", "-n", low=1)
@@ -78,6 +79,8 @@ class Sampling:
     logprobs_mode: LogprobsMode = option(
         "raw", "Log-probabilities before ('raw') or after ('processed') penalties and temperature.", panel="Output"
     )
+    structure: Structure | None = None
+    """What the text must be: JSON, or a text of a grammar. Tokens that cannot come are masked before the filters."""
     cache_salt: str = ""
     """What an engine learns from past requests is shared only among requests of the same salt."""
 
@@ -90,6 +93,8 @@ class Sampling:
             )
         if not isinstance(self.cache_salt, str):
             raise InvalidOption(f"cache_salt={self.cache_salt!r} is not text", hint="give a string, or leave it out")
+        if self.structure is not None:
+            _check_beside(self.structure, self)
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
 
@@ -129,6 +134,20 @@ class Drafting:
         for token in self.prediction:
             check_number("prediction token", token, low=0, integer=True)
         object.__setattr__(self, "prediction", tuple(self.prediction))
+
+
+def _check_beside(structure: object, sampling: Sampling) -> None:
+    """Check what a request with a grammar may ask for besides it."""
+    if not isinstance(structure, Structure):
+        raise InvalidOption(f"structure={structure!r} is no Structure"[:200], hint="give a headstart.types.Structure")
+    if structure.kind == "text":
+        return
+    for name in ("min_tokens", "ignore_eos"):
+        if getattr(sampling, name):
+            raise InvalidOption(
+                f"{name} and structure exclude each other: nothing can follow a text that is complete",
+                hint=f"leave {name} out; the grammar says how long the text is",
+            )
 
 
 def _stop_strings(stop: object) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from headstart.drafters.growing.policy import MOST, TreePolicy
 from headstart.drafters.growing.ranks import PRIOR, Ranks, outcomes
-from headstart.theory.trees import Shape, Table, best_tree, expected_tokens, likeliest_gains
+from headstart.theory.trees import Shape, Table, best_tree, likeliest_gains, tree_tokens
 from headstart.types import Draft
 
 ACCEPTANCE = {
@@ -65,7 +65,7 @@ def test_the_best_tree_is_the_best_of_all(acceptance: tuple[float, ...]) -> None
             shape = table.shape(nodes, depth)
             assert table.expected(nodes, depth) == pytest.approx(most)
             assert shape.expected == pytest.approx(most)
-            assert expected_tokens(acceptance, shape) == pytest.approx(most)
+            assert tree_tokens(acceptance, shape) == pytest.approx(most)
             assert len(shape) <= nodes
             assert shape.depth <= depth
             assert best_tree(acceptance, nodes, depth).expected == pytest.approx(most)

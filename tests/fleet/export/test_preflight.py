@@ -18,6 +18,8 @@ MEDUSA = replace(EAGLE, kind="medusa", head=Head(384, 6144, count=3))
 DRAFT = replace(EAGLE, kind="draft_model", head=Head(), draft_vocab=6144, draft_context=2048)
 NGRAM = replace(EAGLE, kind="ngram", head=Head(), drafter_at=None)
 SGLANG = replace(EAGLE, engine="sglang")
+LLAMACPP = replace(EAGLE, engine="llama.cpp", architectures=("llama",))
+BLOCKS = replace(LLAMACPP, kind="dflash", head=replace(HEAD, layer_ids=(1, 3), guesses=7))
 ALWAYS = "min_p or logit_bias"
 
 
@@ -60,6 +62,12 @@ REFUSED = [
     (replace(SGLANG, dynamic=True, costs_known=True), "--dynamic is for"),
     (replace(EAGLE, dynamic=True), "needs what steps cost"),
     (replace(EAGLE, dynamic=True, costs_known=True, settings={"data-parallel-size": 2}), "data parallelism"),
+    (replace(LLAMACPP, head=replace(HEAD, without_form="2 layers")), "no place for something .*: 2 layers"),
+    (replace(LLAMACPP, architectures=("qwen2",)), "no states of inner layers of 'qwen2'"),
+    (replace(BLOCKS, architectures=("gemma3",)), "no states of inner layers of 'gemma3'"),
+    (replace(BLOCKS, head=replace(BLOCKS.head, vocab_size=32000)), "vocab_size is 32000"),
+    (replace(LLAMACPP, head=replace(HEAD, layer_ids=(2, 5, 8))), "final norm"),
+    (replace(LLAMACPP, dynamic=True, costs_known=True), "--dynamic is for"),
     (replace(EAGLE, settings={"logits-processors": "my.Processor"}), "does not start with logits processors"),
 ]
 PASSED = [
@@ -68,6 +76,9 @@ PASSED = [
     MEDUSA,
     DRAFT,
     NGRAM,
+    LLAMACPP,
+    BLOCKS,
+    replace(LLAMACPP, head=replace(HEAD, layer_ids=(5, 2, 7))),
     replace(NGRAM, engine="sglang"),
     replace(NGRAM, architectures=("GPT2LMHeadModel",)),
     replace(DRAFT, architectures=("GPT2LMHeadModel",)),
@@ -95,6 +106,8 @@ WARNED = [
     (replace(EAGLE, drafter_at="/data/eagle-x/drafter"), "'eagle-'"),
     (replace(EAGLE, dynamic=True, costs_known=True), "vllm#49548"),
     (replace(NGRAM, kind="suffix"), "arctic-inference"),
+    (replace(BLOCKS, depth=4), "blocks of 7 guesses"),
+    (replace(BLOCKS, head=replace(BLOCKS.head, windows=True)), "counts from each row"),
     (replace(DRAFT, draft_context=512), "reads 512 tokens, the target 2048"),
 ]
 
@@ -116,7 +129,7 @@ def test_what_is_warned_of(case: Case, words: str) -> None:
     assert any(words in line for line in check(case))
 
 
-@pytest.mark.parametrize("case", [SGLANG, replace(NGRAM, engine="sglang")])
+@pytest.mark.parametrize("case", [SGLANG, replace(NGRAM, engine="sglang"), LLAMACPP])
 def test_nothing_is_warned_of_without_a_reason(case: Case) -> None:
     assert check(case) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ def runner_of(path: str, dtype: torch.dtype, **options: Any) -> ModelRunner:
     return ModelRunner(adopt(AutoModelForCausalLM.from_pretrained(path, dtype=dtype)), **options)
 
 
+@cache
 def with_weights(path: str, weights: str) -> ModelRunner:
     if weights not in ("int8", "int4"):
         return runner_of(path, getattr(torch, weights), decoder="fused")

@@ -117,8 +117,10 @@ def test_types_are_mixed_as_files_mix_them(most: Q, rest: Q, tmp_path: Path) -> 
         assert torch.equal(logits(packed, width), logits(packed)), width
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("name", "tied"),
+    [("llama", False), ("mistral", True), ("qwen2", False), ("qwen3", True), ("gemma2", False), ("gemma3", True)],
+)
 def test_the_modules_on_codes_are_the_twin(name: str, tied: bool, tmp_path: Path) -> None:
     """transformers' own modules on the file's codes give what they give on its floats: so names, rows, biases and
     rotation are right before any kernel runs."""

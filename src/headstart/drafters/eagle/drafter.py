@@ -23,7 +23,7 @@ from headstart.drafters.growing.lattice import depth_of, grow_block
 from headstart.drafters.growing.policy import policy_of, usual_tree
 from headstart.model.heads.borrowed import borrowed
 from headstart.model.heads.eagle import Head, complete
-from headstart.model.heads.eagle_checkpoint import read
+from headstart.model.heads.eagle_checkpoint import EagleCheckpoint, read
 from headstart.model.heads.eagle_fused import make_head
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft, TreeKind
@@ -97,19 +97,45 @@ class EagleDrafter(BlockDrafter[HeadText]):
         quantize: str | None = "auto",
         name: str = "eagle",
     ) -> EagleDrafter:
-        """Read a head for this target.
-
-        Args:
-            target_folder: where the target's safetensors are, for heads that borrow its output matrix.
-            quantize: see `make_head`; rounding costs acceptance at most.
-            tree: "auto" takes trees ("mixed"), but chains for a target so small that growing a tree takes about as long
-                as one of its forwards, and a distribution for each node of a drawn one is a good part of it.
+        """Read a head for this target. The options are those of `of`.
 
         Raises:
             ModelNotFound, PickleCheckpoint, UnsupportedModel: see `eagle_checkpoint.read`.
         """
-        checkpoint = read(folder, runner.config)
-        embedding, output = borrowed(runner, target_folder, checkpoint.tensors)
+        return cls.of(
+            read(folder, runner.config),
+            runner,
+            target_folder=target_folder,
+            slots=slots,
+            budget=budget,
+            tree=tree,
+            quantize=quantize,
+            name=name,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: EagleCheckpoint,
+        runner: ModelRunner,
+        *,
+        target_folder: str | Path,
+        slots: int,
+        budget: int | None = None,
+        tree: TreeKind | Literal["auto"] = "auto",
+        quantize: str | None = "auto",
+        name: str = "eagle",
+    ) -> EagleDrafter:
+        """The drafter of a head that was read for this target, with what the head borrows of it.
+
+        Args:
+            target_folder: where the target's safetensors are, or its GGUF file, for heads that borrow its output
+                matrix.
+            quantize: see `make_head`; rounding costs acceptance at most.
+            tree: "auto" takes trees ("mixed"), but chains for a target so small that growing a tree takes about as long
+                as one of its forwards, and a distribution for each node of a drawn one is a good part of it.
+        """
+        embedding, output = borrowed(runner, target_folder, checkpoint.tensors, checkpoint.token_ids)
         weights = complete(checkpoint, embedding=embedding, head=output, dtype=runner.dtype, device=runner.device)
         limit = min(runner.max_length, checkpoint.config.max_length)
         head = make_head(weights, limit + SCRATCH, quantize=quantize)

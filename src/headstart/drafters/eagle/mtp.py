@@ -1,24 +1,18 @@
 """MTP: the head that a checkpoint holds beside its model, and was trained with it, drafts for it.
 
-It is read from the target's own directory and runs as an EAGLE-1 head (`eagle`), on a cache of its own: chains or
-trees, at any temperature. Its logits are those of the target's output matrix, which in a small model takes a third of a
-target's step; so of a large vocabulary the head guesses a part alone, and the other tokens have probability 0 in its
-distribution, which keeps the rule exact.
+It is read from the target's own directory or GGUF file and runs as an EAGLE-1 head (`eagle`), on a cache of its own:
+chains or trees, at any temperature. Its logits are those of the target's output matrix, which in a small model takes a
+third of a target's step; so of a large vocabulary the head guesses a part alone, and the other tokens have probability
+0 in its distribution, which keeps the rule exact.
 
 Sources: DeepSeek-V3 (arXiv:2412.19437); the shortlist, FastMTP (2509.18362).
 """
 
 from __future__ import annotations
 
-from headstart.base.errors import UnsupportedModel
 from headstart.drafters import BuildContext, Weights
 from headstart.drafters.eagle.drafter import EagleDrafter
-from headstart.drafters.eagle.stepwise import SCRATCH
-from headstart.drafters.growing.policy import usual_tree
 from headstart.model.gguf.files import is_gguf
-from headstart.model.heads.borrowed import borrowed
-from headstart.model.heads.eagle import complete
-from headstart.model.heads.eagle_fused import make_head
 from headstart.model.heads.mtp_checkpoint import read, shortlist
 from headstart.model.loading import fetch
 
@@ -35,27 +29,17 @@ def build(context: BuildContext) -> EagleDrafter:
         UnsupportedModel: it has none that can be run.
     """
     runner = context.target
-    if is_gguf(context.target_source):
-        raise UnsupportedModel(
-            "MTP heads are read from safetensors, and the target is a GGUF file",
-            hint="use another drafter, such as 'suffix', or the checkpoint that the file was made of",
-        )
-    folder = fetch(context.target_source)
+    source = context.target_source if is_gguf(context.target_source) else fetch(context.target_source)
     ids = shortlist(runner.vocab_size, SHORTLIST, _special(context))
-    checkpoint = read(folder, runner.config, token_ids=ids)
-    embedding, output = borrowed(runner, folder, checkpoint.tensors)
-    if ids is not None:
-        output = output[ids.to(output.device)]
-    weights = complete(checkpoint, embedding=embedding, head=output, dtype=runner.dtype, device=runner.device)
-    head = make_head(weights, runner.max_length + SCRATCH, quantize=context.quantize)
-    return EagleDrafter(
-        head,
-        vocab_size=runner.vocab_size,
+    return EagleDrafter.of(
+        read(source, runner.config, token_ids=ids),
+        runner,
+        target_folder=source,
         slots=context.slots,
-        max_length=runner.max_length,
-        budget=context.budget,
-        tree=usual_tree(runner.config) if context.tree is None else context.tree,
+        quantize=context.quantize,
         name=context.name,
+        budget=context.budget,
+        tree=context.tree or "auto",
     )
 
 

@@ -18,7 +18,7 @@ from headstart.engine.trace.replay import Replay, replay, states, uniform_of
 from headstart.rule.distributions import Distributions
 from headstart.rule.drafted import drafted_distributions, whole
 from headstart.rule.row import Row
-from headstart.types import Draft, Output, Rule, Sampling, Stats, Step
+from headstart.types import Draft, Output, Rule, Sampling, Stats, Step, Structure
 
 if TYPE_CHECKING:
     from headstart.engine.request import Request
@@ -86,6 +86,8 @@ def _sampling(sampling: Sampling) -> Json:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): each for key, each in value.items()}
+    if isinstance(value, Structure):
+        return asdict(value)
     return list(value) if isinstance(value, tuple) else value
 
 

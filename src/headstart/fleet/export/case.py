@@ -6,11 +6,14 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from headstart.drafters.draft_model import mask_token
+from headstart.fleet.export.gguf_drafter import read_drafter
+from headstart.fleet.export.manifest import EngineName
 from headstart.fleet.export.options import ExportOptions
 from headstart.fleet.export.preflight import Case, Head
 from headstart.fleet.export.subject import Subject
 from headstart.model import loading
 from headstart.model.heads import eagle_checkpoint
+from headstart.model.heads.gguf_heads import without_form
 from headstart.model.heads.medusa import read_heads
 from headstart.model.loading import fetch
 from headstart.model.tokens.tokenizers import differences, load_tokenizer
@@ -44,7 +47,7 @@ def case_of(
         target_at=target_at,
         drafter_at=drafter_at,
         context=options.max_model_len or loading.context_limit(target.config),
-        head=_head(subject),
+        head=_head(subject, options.engine),
         depth=options.num_speculative_tokens,
         dynamic=options.dynamic,
         costs_known=options.costs is not None,
@@ -60,8 +63,20 @@ def processors_here() -> tuple[str, ...]:
     return tuple(sorted(point.name for point in entry_points(group=PROCESSORS)))
 
 
-def _head(subject: Subject) -> Head:
+def _head(subject: Subject, engine: EngineName) -> Head:
     drafter, target = subject.drafter, subject.target
+    if engine == "llama.cpp":
+        head = read_drafter(drafter, target.config)
+        sizes, guesses = head.config, getattr(head.config, "guesses", 0)
+        windows = any(getattr(sizes, "windows", ()))
+        return Head(
+            sizes.target_width,
+            sizes.vocab_size,
+            sizes.layer_ids,
+            without_form=without_form(head),
+            guesses=guesses,
+            windows=windows,
+        )
     if drafter.kind == "eagle3":
         config = eagle_checkpoint.read(fetch(drafter.source), target.config).config
         third = config.version == eagle_checkpoint.EAGLE3

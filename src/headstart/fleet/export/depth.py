@@ -28,6 +28,8 @@ _ASSUMED: Mapping[DrafterKind, float] = {
     "draft_model": 0.15,
     "ngram": 0.0,
     "suffix": 0.0,
+    "dflash": 0.2,
+    "dspark": 0.2,
 }
 """A drafted token in plain steps, where nothing was measured."""
 _ASSUMED_GUESS = 0.02

@@ -17,6 +17,7 @@ import numpy as np
 
 import headstart
 from headstart.base.prompt_sets import PromptItem
+from headstart.drafters.dflash import DFlashDrafter
 from headstart.engine.engine import Engine
 from headstart.engine.in_turn import run_once
 from headstart.engine.prompts import templated
@@ -113,7 +114,11 @@ class Bench:
         model = headstart.Target(target, dtype=dtype)
         self._sampling = sampling
         taken: Any = kind
-        if kind != "suffix":
+        if kind == "dflash" or kind == "dspark":
+            taken = DFlashDrafter.load(
+                str(drafter), model.runner, target_folder=model.checkpoint.source, slots=1, budget=longest, tree="none"
+            )
+        elif kind != "suffix":
             plan = Plan(
                 target=target, kind=kind, depth=longest, drafter=drafter, dtype=dtype, parallel=parallel, lookup=LOOKUP
             )

@@ -14,12 +14,12 @@ from headstart.base.errors import InvalidOption
 
 OURS = frozenset(
     ("manifest.json", "drafter", "prompts.jsonl", "README.md", "vllm.yaml", "serve-vllm.sh", "serve-sglang.sh",
-     "compose.yaml", "k8s", "ray-serve.yaml", "prometheus.yml", "prometheus-rules.yaml", "prometheus-rules-test.yaml",
-     "grafana.json")
+     "serve-llama-server.sh", "compose.yaml", "k8s", "ray-serve.yaml", "prometheus.yml", "prometheus-rules.yaml",
+     "prometheus-rules-test.yaml", "grafana.json")
 )  # fmt: skip
 """What an export writes; anything else in its folder is the user's, and is kept when the folder is replaced."""
 
-_HASHED = (".json", ".safetensors", ".model", ".jinja", ".txt")
+_HASHED = (".json", ".safetensors", ".gguf", ".model", ".jinja", ".txt")
 
 
 @contextmanager
@@ -75,9 +75,9 @@ def _replace(fresh: Path, path: Path, force: bool) -> None:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of a model's files by name."""
+    """SHA-256 of a model's files by name; folder: or its one file."""
     found = {}
-    for file in sorted(folder.iterdir()):
+    for file in sorted(folder.iterdir()) if folder.is_dir() else [folder]:
         if file.is_file() and file.suffix in _HASHED and not file.name.startswith("."):
             with file.open("rb") as stream:
                 found[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()

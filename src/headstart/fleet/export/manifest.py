@@ -20,8 +20,8 @@ from headstart.base.errors import InvalidFile
 
 NAME, CONFIG = "manifest.json", "vllm.yaml"
 VERSION = 1
-DrafterKind = Literal["eagle3", "medusa", "draft_model", "ngram", "suffix"]
-EngineName = Literal["vllm", "sglang"]
+DrafterKind = Literal["eagle3", "medusa", "draft_model", "ngram", "suffix", "dflash", "dspark"]
+EngineName = Literal["vllm", "sglang", "llama.cpp"]
 
 _Count = Annotated[int, Field(ge=0)]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -38,8 +38,9 @@ class _Strict:
 class TargetRecord(_Strict):
     """The model that writes.
 
-    name: as the engine knows it, a path on the serving machine or a hub id. path: where it lay when this was written;
-    None for a hub id. sha256: of its files, weights included, where they are local. dtype: what it is served in.
+    name: as the engine knows it, a path on the serving machine or a hub id. path: where it lay when this was written,
+    a directory or a GGUF file; None for a hub id. sha256: of its files, weights included, where they are local. dtype:
+    what it is served in.
     """
 
     name: str
@@ -56,7 +57,7 @@ class DrafterRecord(_Strict):
     """What drafts.
 
     folder: relative to the manifest; None where nothing is loaded. origin: what the user named. layer_ids: the layers
-    of the target whose inputs an EAGLE-3 head reads; None for others.
+    of the target whose inputs an EAGLE-3, DFlash or DSpark head reads; None for others.
     """
 
     kind: DrafterKind

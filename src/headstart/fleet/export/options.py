@@ -58,7 +58,10 @@ class ExportOptions:
     """How a target and its drafter are exported."""
 
     engine: EngineName = _engine("vllm", "Which engine is to run it.")
-    dtype: str = _engine("auto", "Numbers that the target is served in: 'auto' is its checkpoint's.", kind=DTypeName)
+    dtype: str = _engine(
+        "auto", "Numbers that the target is served in, or for llama.cpp the head is written in: 'auto' is the "
+        "checkpoint's.", kind=DTypeName,
+    )  # fmt: skip
     cpu: bool = _engine(False, "The engines run on processors, not on GPUs.")
     max_model_len: int | None = _engine(None, "The longest context that the engine is to hold, in tokens.", low=2)
     name: str | None = _engine(None, "The model's name for clients. Default: the target's own.")

@@ -4,7 +4,8 @@ An engine that reads the wrong layers or drops a bias serves correct text, only 
 in its log says so. So each such fault is a rule here. Whatever a rule needs to know is in a `Case`, so that a test can
 make it up.
 
-Sources: vLLM 0.32 (config/speculative.py, v1/sample/logits_processor/__init__.py, sampling_params.py), SGLang 0.5.23
+Sources: vLLM 0.32 (config/speculative.py, v1/sample/logits_processor/__init__.py, sampling_params.py), llama.cpp
+(src/models/eagle3.cpp, src/models/dflash.cpp, common/speculative.cpp), SGLang 0.5.23
 (models/llama_eagle3.py, speculative/eagle_utils.py, arg_groups/speculative_hook.py).
 """
 
@@ -26,7 +27,9 @@ class Head:
 
     layer_ids: inputs, in the order of the config. count: of Medusa heads. third: EAGLE-3, not EAGLE-1 or -2. layers: of
     an EAGLE head's decoder. parallel: P-EAGLE, which guesses all tokens in one forward. width: of its own stream; 0 for
-    that of the target. norms: settings that norm the states it reads. selector: whether it has one.
+    that of the target. norms: settings that norm the states it reads. selector: whether it has one. without_form: what
+    it has that llama.cpp's files have no place for. guesses: tokens that a block head guesses; 0 for others. windows:
+    whether layers of a block head have any.
     """
 
     hidden_size: int = 0
@@ -40,6 +43,9 @@ class Head:
     width: int = 0
     norms: tuple[str, ...] = ()
     selector: bool = False
+    without_form: str = ""
+    guesses: int = 0
+    windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +152,21 @@ def _odd_shape(case: Case) -> tuple[int, int] | None:
     return found if case.kind == "eagle3" and head.parallel and found != (3, head.hidden_size) else None
 
 
-def _without_eagle3(case: Case) -> str:
+_ON_STATES = ("eagle3", "dflash", "dspark")
+"""Kinds of heads that read states of the target's inner layers."""
+
+
+def _without_states(case: Case) -> str:
     known = EAGLE3_TARGETS[case.engine] & set(case.architectures)
-    return case.architectures[0] if case.kind == "eagle3" and case.architectures and not known else ""
+    return case.architectures[0] if case.kind in _ON_STATES and case.architectures and not known else ""
 
 
 def _misread_layers(case: Case) -> HeadstartError | None:
-    if case.kind == "eagle3" and case.head.third:
+    if case.kind in _ON_STATES and case.head.third:
+        # llama.cpp takes them in any order
+        ids = case.head.layer_ids if case.engine != "llama.cpp" else sorted(set(case.head.layer_ids))
         try:
-            check_layer_ids(case.head.layer_ids, case.layers)
+            check_layer_ids(ids, case.layers)
         except HeadstartError as error:
             return error
     return None
@@ -165,7 +177,7 @@ def _other_target(case: Case) -> str:
     pairs = (("hidden_size", case.head.hidden_size, case.hidden_size), ("vocab_size", case.head.vocab_size,
              case.vocab_size))  # fmt: skip
     words = (f"{name} is {theirs} there and {ours} here" for name, theirs, ours in pairs if theirs != ours)
-    return next(words, "") if case.kind in ("eagle3", "medusa") else ""
+    return next(words, "") if case.kind in (*_ON_STATES, "medusa") else ""
 
 
 def _relative(case: Case) -> str:
@@ -291,13 +303,36 @@ RULES = (
         "SGLang on a CPU commits the likeliest token at every temperature while it speculates",
         "serve greedy requests only; `headstart audit` tells",
     ),
+    # -- llama.cpp: what it has no form for, or ends with an error at --
+    Rule(
+        "llama.cpp", "refused", lambda case: case.head.without_form,
+        "llama.cpp's files of such heads have no place for something that this head has: {found}",
+        "train a head of the plain form with `headstart train eagle3`, or run this one in headstart",
+    ),
+    Rule(
+        "llama.cpp", "refused", _without_states,
+        f"llama.cpp ({VERSIONS['llama.cpp']}) hands out no states of inner layers of {{found!r}} models, and ends with "
+        "an error",
+        "give llama-server a small model of the family as its draft, or --spec-type ngram-mod",
+    ),
+    Rule("llama.cpp", "refused", lambda case: case.dynamic, *_FIXED),
+    Rule(
+        "llama.cpp", "warning", lambda case: case.depth is not None and case.depth < case.head.guesses,
+        "K={case.depth}, and the head was trained on blocks of {case.head.guesses} guesses",
+        "llama.cpp feeds it a shorter block then, where it says something else than headstart measures: leave --k out",
+    ),
+    Rule(
+        "llama.cpp", "warning", lambda case: case.head.windows,
+        "layers of the head have windows, which llama.cpp counts from each row of a block",
+        "headstart and vLLM count them from the block's begin, so that acceptance may differ a little in long texts",
+    ),
     # -- either of them --
     Rule(
-        "vllm", "refused", _without_eagle3, f"vLLM {VERSIONS['vllm']} {_NO_EAGLE3}",
+        "vllm", "refused", _without_states, f"vLLM {VERSIONS['vllm']} {_NO_EAGLE3}",
         "export a draft model, Medusa heads or 'ngram' for it",
     ),
     Rule(
-        "sglang", "refused", _without_eagle3, f"SGLang {VERSIONS['sglang']} {_NO_EAGLE3}",
+        "sglang", "refused", _without_states, f"SGLang {VERSIONS['sglang']} {_NO_EAGLE3}",
         "export a draft model or 'ngram' for it",
     ),
     Rule(

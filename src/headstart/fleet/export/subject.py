@@ -9,20 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from headstart.base.errors import ExportRefused
-from headstart.fleet.export.manifest import DrafterKind
-from headstart.loading.choice import choose
+from headstart.fleet.export.manifest import DrafterKind, EngineName
+from headstart.loading.choice import DrafterSpec, choose
 from headstart.model import loading
-from headstart.model.gguf.files import is_gguf
+from headstart.model.gguf.files import is_gguf, open_gguf
+from headstart.model.heads.dflash_config import head_config
 
 _ENGINES_HAVE = "vLLM and SGLang draft with an EAGLE-3 head, Medusa heads, a draft model, 'ngram' or 'suffix'"
+_LLAMACPP_HAS = (
+    "for llama.cpp an EAGLE-3, DFlash or DSpark head is exported; small models and n-grams it takes by itself"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The model that writes.
 
-    name: as the user named it. source: its directory or hub id. local: the directory, None for a hub id. revision: the
-    commit of a hub id's files, where it is known.
+    name: as the user named it. source: its directory, GGUF file or hub id. local: the directory or file, None for a hub
+    id. revision: the commit of a hub id's files, where it is known.
     """
 
     name: str
@@ -33,6 +37,9 @@ class Target:
 
     @property
     def architectures(self) -> tuple[str, ...]:
+        """Of a GGUF file as that calls it."""
+        if is_gguf(self.source):
+            return (open_gguf(self.source).metadata.text("general.architecture"),)
         return tuple(self.config.architectures or ())
 
     @property
@@ -85,28 +92,41 @@ class Subject:
     drafter: Drafter
 
 
-def find(target: str, drafter: str) -> Subject:
+def find(target: str, drafter: str, engine: EngineName = "vllm") -> Subject:
     """Resolve the names as `headstart.load` does.
 
     Raises:
         ExportRefused: a drafter that no other engine has, or that is part of headstart alone.
         HeadstartError: what `headstart.load` raises for these names.
     """
-    return Subject(_target(target), _drafter(target, drafter))
+    found = _target(target, engine)
+    return Subject(found, _drafter(found, drafter, engine))
 
 
-def _target(name: str) -> Target:
+def _target(name: str, engine: EngineName) -> Target:
     source = loading.resolve(name, "target")
-    _refuse_gguf(source)
+    if engine != "llama.cpp":
+        _refuse_gguf(source)
+    elif not is_gguf(source):
+        raise ExportRefused(
+            f"{name} is no GGUF file, and llama.cpp runs no other model",
+            hint="convert it with convert_hf_to_gguf.py of llama.cpp and name that file: the head's own file takes its "
+            "vocabulary from there",
+        )
     config = loading.load_config(source, trust_remote_code=False)
-    local = Path(source).resolve() if Path(source).is_dir() else None
+    local = Path(source).resolve() if Path(source).exists() else None
     return Target(name, source if local is None else str(local), local, _commit(source), config)
 
 
-def _drafter(target: str, name: str) -> Drafter:
+def _drafter(target: Target, name: str, engine: EngineName) -> Drafter:
+    have = _LLAMACPP_HAS if engine == "llama.cpp" else _ENGINES_HAVE
     if name in ("auto", "none") or "," in name:
-        raise ExportRefused(f"--drafter {name!r} names no single drafter", hint=f"name one: {_ENGINES_HAVE}")
-    spec = choose(target, name).drafters[0]
+        raise ExportRefused(f"--drafter {name!r} names no single drafter", hint=f"name one: {have}")
+    if engine != "llama.cpp":
+        _refuse_gguf(name)  # before anything is read of it
+    spec = choose(target.name, name).drafters[0]
+    if engine == "llama.cpp":
+        return _head(name, spec, target)
     if spec.kind == "ngram" or spec.kind == "suffix":
         return Drafter(name, spec.kind)  # type: ignore[arg-type]
     source = str(spec.source) if spec.source else loading.resolve(name, "draft")
@@ -125,6 +145,22 @@ def _drafter(target: str, name: str) -> Drafter:
         loading.load_config(source, trust_remote_code=False)
     local = Path(source).resolve() if Path(source).is_dir() else None
     return Drafter(name, kinds[spec.kind], source if local is None else str(local), raw, _commit(source))
+
+
+def _head(name: str, spec: DrafterSpec, target: Target) -> Drafter:
+    """One of the kinds that llama.cpp has a form for."""
+    if spec.kind not in ("eagle", "dflash") or spec.wrapper:
+        raise ExportRefused(f"drafter {name!r} is not written for llama.cpp", hint=_LLAMACPP_HAS)
+    source = str(spec.source)
+    if is_gguf(source):
+        raise ExportRefused(
+            f"{source} is a GGUF file already", hint="give it to llama-server with -md, or name the original head"
+        )
+    raw, kind = read_json(Path(source) / "config.json"), "eagle3"
+    if spec.kind == "dflash":
+        config = head_config(source, raw, target.config.get_text_config())
+        kind = "dspark" if config.from_anchor or config.markov_rank else "dflash"
+    return Drafter(name, kind, source, raw)  # type: ignore[arg-type]
 
 
 def _refuse_gguf(source: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headstart.base.prompt_sets import read_prompt_set
-from headstart.fleet.export import depth, drafter_folder, preflight
+from headstart.fleet.export import depth, drafter_folder, gguf_drafter, preflight
 from headstart.fleet.export.architectures import VERSIONS
 from headstart.fleet.export.case import case_of
 from headstart.fleet.export.expected import Bench, Measurement, Prompts, expected
@@ -59,7 +59,7 @@ def export(
     processors = None if installation is None else processors_of(installation)
     with whole_folder(out, force=force) as fresh:
         progress("reading configs", 0.0)
-        manifest = _Export(find(target, drafter), fresh, out, options, progress).write(processors)
+        manifest = _Export(find(target, drafter, options.engine), fresh, out, options, progress).write(processors)
         if check and installation is not None:
             progress("asking vLLM", 0.0)
             accepted(installation, fresh)
@@ -75,6 +75,7 @@ class _Export:
         self._sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature)
         self._folder = fresh / drafter_folder.NAME
         self._copied = subject.drafter.local is not None or subject.drafter.kind in ("eagle3", "medusa")
+        self._llamacpp = options.engine == "llama.cpp"
         target = subject.target
         # Where the engine finds them; no drafter where nothing is loaded
         self._target_at = options.target_at or (target.source if target.local is None else str(target.local))
@@ -89,7 +90,10 @@ class _Export:
         layer_ids = None
         if self._copied:
             self._progress("writing the drafter", 0.0)
-            layer_ids = drafter_folder.write_drafter(self._folder, subject)
+            if self._llamacpp:
+                layer_ids = gguf_drafter.write_drafter(self._folder, subject, options.dtype)
+            else:
+                layer_ids = drafter_folder.write_drafter(self._folder, subject)
         self._parallel = case.parallel
         kind, parallel = subject.drafter.kind, self._parallel
         costs = (
@@ -111,7 +115,7 @@ class _Export:
             depth_by_batch=plan.by_batch,
             off_from=plan.off_from,
             costs=costs.record(),
-            tested={options.engine: VERSIONS[options.engine]} if options.engine == "vllm" else {},
+            tested={options.engine: VERSIONS[options.engine]} if options.engine != "sglang" else {},
             warnings=(*warnings, *more, *self._doubts(plan, costs)),
         )
         self._write_files(manifest)
@@ -126,10 +130,13 @@ class _Export:
         longest = fixed or (LONGEST_COPY if kind in ("ngram", "suffix") else LONGEST)
         if kind == "medusa":
             longest = min(longest, case.head.count)
+        if guesses := case.head.guesses:  # blocks are fed whole
+            fixed = longest = min(fixed or guesses, guesses)
         if not options.measure:
             return None, depth.Plan(fixed or min(UNMEASURED, longest), (), None), []
         self._progress(f"loading {subject.target.name}", 0.0)
-        drafter = str(self._folder) if self._copied else subject.drafter.source or None
+        written = self._copied and not self._llamacpp
+        drafter = str(self._folder) if written else subject.drafter.source or None
         bench = Bench(
             subject.target.source,
             kind,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from headstart.base.options import values_of
 from headstart.base.prompt_sets import PromptItem
@@ -84,7 +84,7 @@ class Setup:
             num_speculative_tokens=budget,
         )
 
-    def _target(self, max_length: int | None) -> Target:
+    def _target(self, max_length: int | Literal["auto"] | None) -> Target:
         return Target(self.target, **{**values_of(self.target_options), "max_length": max_length})
 
 

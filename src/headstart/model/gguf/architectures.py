@@ -65,7 +65,7 @@ class Architecture:
     recurrent: Callable[[Metadata, int], tuple[bool, ...]] | None = None
     """Which layers are recurrent, by what a file states, for so many layers; None: no layer of any file."""
     drafting: frozenset[str] = frozenset()
-    """Tensors of the heads that may follow the layers, which draft and are not read."""
+    """Tensors of the heads that may follow the layers, which draft: see `drafting`."""
 
 
 _FULL = "full_attention"

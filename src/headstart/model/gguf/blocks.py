@@ -25,6 +25,8 @@ MXFP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.i
 """What its 16 codes stand for, floats with 2 bits of exponent and 1 of fraction, doubled. Source: the OCP Microscaling
 Formats (MX) Specification 1.0."""
 
+_PLAIN = {"F32": "<f4", "F16": "<f2", "I64": "<i8"}
+
 _TOO_LARGE = 125
 """An exponent of MXFP4 with which its largest number, 12, is no float32; 255 stands for no number at all."""
 
@@ -60,7 +62,7 @@ def floats(tensor: Tensor, rows: Rows = slice(None)) -> NDArray[np.float32]:
     raw = tensor.data[rows]
     if tensor.type.name == "BF16":
         return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
-    return raw.view("<f2" if tensor.type.name == "F16" else "<f4").astype(np.float32)
+    return raw.view(_PLAIN[tensor.type.name]).astype(np.float32)
 
 
 def _q4_0(blocks: Bytes) -> GroupedWeights:

@@ -12,8 +12,8 @@ import torch
 from headstart.model.gguf.files import is_gguf, open_gguf, parts
 
 __all__ = [
-    "SUFFIX", "blocks", "generation_config", "is_gguf", "load_config", "load_model", "load_packed", "load_tokenizer",
-    "must_be_asked", "packed_bytes", "parts",
+    "SUFFIX", "architecture", "blocks", "generation_config", "is_gguf", "load_config", "load_model", "load_packed",
+    "load_tokenizer", "must_be_asked", "packed_bytes", "parts",
 ]  # fmt: skip
 
 SUFFIX = ".gguf"
@@ -30,6 +30,12 @@ def load_config(source: str) -> Any:
     config = make_config(file)
     weights.check_tensors(file, config)
     return config
+
+
+def architecture(source: str) -> str:
+    """What the file says that it holds; "" where it says nothing, which loading will explain."""
+    found: str = open_gguf(source).metadata.text("general.architecture", "")
+    return found
 
 
 def load_model(source: str, config: Any, dtype: torch.dtype) -> Any:

@@ -7,10 +7,14 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headstart.base.errors import DamagedModel, ModelNotFound, UnsupportedModel
-from headstart.model.gguf.header import MAGIC, Header, Tensor, read_header
-from headstart.model.gguf.metadata import Metadata
+from headstart.model.gguf.types import MAGIC
+
+if TYPE_CHECKING:
+    from headstart.model.gguf.header import Header, Tensor
+    from headstart.model.gguf.metadata import Metadata
 
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
@@ -95,6 +99,8 @@ def _unreadable(error: OSError) -> ModelNotFound:
 @lru_cache(maxsize=2)
 def _opened(paths: tuple[Path, ...], _state: tuple[tuple[int, int], ...]) -> GgufFile:
     """_state: sizes and times of the files, so that one which has changed is read again."""
+    from headstart.model.gguf.metadata import Metadata  # here and in `_header`: most models are no GGUF files
+
     headers = [_header(path) for path in paths]
     _check_parts(paths, headers)
     tensors: dict[str, Tensor] = {}
@@ -106,6 +112,8 @@ def _opened(paths: tuple[Path, ...], _state: tuple[tuple[int, int], ...]) -> Ggu
 
 
 def _header(path: Path) -> Header:
+    from headstart.model.gguf.header import read_header
+
     try:
         with path.open("rb") as file:
             if not path.stat().st_size:

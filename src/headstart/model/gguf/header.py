@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
-from headstart.model.gguf.types import OTHERS, TYPES, TensorType
+from headstart.model.gguf.types import MAGIC, OTHERS, TYPES, TensorType
 
-MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = "general.alignment"
 
@@ -102,19 +102,36 @@ def read_header(data: mmap.mmap | bytes, label: str) -> Header:
     reader = Reader(data, label)
     _check_version(reader)
     tensors = reader.count("<Q", "tensors", most=_MOST_TENSORS, least_bytes=24)
-    pairs = reader.count("<Q", "pairs of metadata", most=_MOST_PAIRS, least_bytes=13)
     metadata: dict[str, Any] = {}
-    for _ in range(pairs):
-        key = reader.text("a key of the metadata", _LONGEST_NAME)
+    for key, _, value in _pairs(reader):
         if key in metadata:
             raise reader.damaged(f"the key {key!r} occurs twice")
-        metadata[key] = _value(reader, reader.number("<I", f"the kind of {key!r}"), key)
+        metadata[key] = value
     alignment = metadata.get(ALIGNMENT, 32)
     if not isinstance(alignment, int) or alignment < 8 or alignment & (alignment - 1):
         raise reader.damaged(f"{ALIGNMENT} is {alignment!r}, which is no power of two from 8")
     placed = [_tensor_info(reader) for _ in range(tensors)]
     begin = -(-reader.at // alignment) * alignment
     return Header(metadata, _place(reader, placed, begin, alignment))
+
+
+def stored_pairs(data: mmap.mmap | bytes, label: str, prefix: str) -> dict[str, bytes]:
+    """The pairs of metadata whose keys begin so: kind and value of each, as they are stored.
+
+    Raises: as `read_header`.
+    """
+    reader = Reader(data, label)
+    _check_version(reader)
+    reader.count("<Q", "tensors", most=_MOST_TENSORS, least_bytes=24)
+    return {key: bytes(data[begin : reader.at]) for key, begin, _ in _pairs(reader) if key.startswith(prefix)}
+
+
+def _pairs(reader: Reader) -> Iterator[tuple[str, int, Any]]:
+    """Key, the place where its kind and value begin, and the value; the reader stands behind it."""
+    for _ in range(reader.count("<Q", "pairs of metadata", most=_MOST_PAIRS, least_bytes=13)):
+        key = reader.text("a key of the metadata", _LONGEST_NAME)
+        begin = reader.at
+        yield key, begin, _value(reader, reader.number("<I", f"the kind of {key!r}"), key)
 
 
 def _check_version(reader: Reader) -> None:

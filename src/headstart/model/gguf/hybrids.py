@@ -62,7 +62,7 @@ def lfm2(described: Description) -> Any:
 
 
 def qwen35(described: Description) -> Any:
-    """The text model. Its head that drafts is not read."""
+    """The text model, and how many layers of the file are a head that drafts: see `drafting`."""
     stated, common = described.stated, described.windowless()
     sections = stated.wholes(_SECTIONS, 4)
     common["rope_parameters"] |= {"mrope_section": sections[:3], "mrope_interleaved": True}
@@ -79,6 +79,7 @@ def qwen35(described: Description) -> Any:
         linear_num_key_heads=key_heads,
         linear_num_value_heads=heads,
         layer_types=_kinds(described, "linear_attention"),
+        mtp_num_hidden_layers=stated.whole(DRAFTING, 0),
     )
 
 

@@ -1,8 +1,10 @@
-"""The types of tensors: how many numbers a block holds, and in how many bytes."""
+"""What a GGUF file begins with, and the types of its tensors: how many numbers a block holds, in how many bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ TYPES = {
     14: TensorType("Q6_K", 256, 210, 6, 6.625),
     20: TensorType("IQ4_NL", 32, 18, 4, 4.5),
     23: TensorType("IQ4_XS", 256, 136, 4, 4.375),
+    27: TensorType("I64", 1, 8),
     30: TensorType("BF16", 1, 2),
     39: TensorType("MXFP4", 32, 17, 4, 4.25),
 }
@@ -43,7 +46,7 @@ TYPES = {
 
 OTHERS = {
     9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-    21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
+    21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
     35: "TQ2_0", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
 }  # fmt: skip
 """Types that cannot be read, by name."""

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.loading import fetch
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.runner import ModelRunner
@@ -17,22 +18,31 @@ from headstart.model.wrappers import names_of
 _OUTPUT = "lm_head.weight"
 
 
-def borrowed(target: ModelRunner, folder: str | Path, own: Container[str]) -> tuple[Tensor, Tensor]:
-    """The target's embedding [V, d] and output matrix [V, d]. folder: where its safetensors are, or its hub id. own:
-    names of the head's tensors; what is there is not looked for, and has no meaning in what is returned."""
+def borrowed(
+    target: ModelRunner, source: str | Path, own: Container[str], token_ids: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The target's embedding [V, d] and output matrix [V, d].
+
+    source: the directory or the GGUF file of its weights, or its hub id. own: names of the head's tensors; what is
+    there is not looked for, and has no meaning in what is returned. token_ids: whose outputs are wanted; None for all.
+    """
     embedding = target.model.get_input_embeddings().weight.detach()
-    output = embedding
-    if _OUTPUT not in own and not target.config.get_text_config().tie_word_embeddings:
-        # the runner's own is laid out for its kernels by now
-        output = stored_output(fetch(str(folder)), target.config)
-    return embedding, output
+    if _OUTPUT in own or target.config.get_text_config().tie_word_embeddings:
+        return embedding, embedding if token_ids is None else embedding[token_ids.to(embedding.device)]
+    # the runner's own is laid out for its kernels by now
+    if is_gguf(source):
+        from headstart.model.gguf.drafting import output_matrix
+
+        return embedding, output_matrix(open_gguf(source), target.config, target.dtype, token_ids)
+    output = stored_output(fetch(str(source)), target.config)
+    return embedding, output if token_ids is None else output[token_ids]
 
 
 def stored_output(folder: Path, config: Any) -> Tensor:
     """The output matrix [V, d] of a model in a directory. config: the model's.
 
     Raises:
-        UnsupportedModel: the directory has none, as that of a GGUF file, or of a model whose head is on codes.
+        UnsupportedModel: the directory has none, as that of a model whose head is on codes.
     """
     stored = Tensors(folder, names_of(config))
     for name in sorted(stored.names, key=len):

@@ -23,7 +23,9 @@ class DFlashConfig(HeadSizes):
     windows: of each layer, how many tokens before the block it sees, or None for all of them. causal: of each layer,
     whether rows of the block see only those before them. block: its rows, of which the first is x0 and the others are
     mask tokens. from_anchor: whether the row of x0 guesses too, and each row the token after its own place; else each
-    mask guesses the token at its place. markov_rank, markov_kind: see `markov`; rank 0 without one.
+    mask guesses the token at its place. markov_rank, markov_kind: see `markov`; rank 0 without one. pairs: whether
+    neighbouring numbers of queries and keys turn together, as they are stored; otherwise each does with the one half a
+    head further on.
     """
 
     windows: tuple[int | None, ...]
@@ -33,6 +35,7 @@ class DFlashConfig(HeadSizes):
     from_anchor: bool
     markov_rank: int = 0
     markov_kind: MarkovKind = "vanilla"
+    pairs: bool = False
 
     @property
     def guesses(self) -> int:
@@ -99,6 +102,7 @@ def head_config(name: str, raw: Mapping[str, Any], target: Any) -> DFlashConfig:
         from_anchor=from_anchor,
         markov_rank=rank,
         markov_kind=kind,  # type: ignore[arg-type]
+        pairs=not raw.get("rope_is_neox_style", not any("lfm2" in each for each in names_of(raw))),
     )
 
 

@@ -200,9 +200,7 @@ class TensorHead(Head):
         self._layers = [
             TensorLayer(weights.owner(i), weights.layer(i), i, linear, self.dtype) for i in range(self.config.layers)
         ]
-        rope = weights.layer(0).attention.rope
-        assert rope is not None, "the layers of heads have rotation"
-        self._rope = rope
+        self._rope = weights.layer(0).attention.rope
         self._cos, self._sin = signed(*rotation(weights.rotary(), length), self.dtype, self.device)
 
     def new_cache(self, slots: int) -> Slots:
@@ -231,7 +229,7 @@ class TensorHead(Head):
             z = torch.cat((rms(embedded, self._before, config.eps), normed), -1)
             x = normed if config.norm_before_residual else x
         positions = packed.positions[0]
-        turns = {self._rope: (self._cos[positions], self._sin[positions])}
+        turns = {} if self._rope is None else {self._rope: (self._cos[positions], self._sin[positions])}
         for i, layer in enumerate(self._layers):
             x = layer.run(x, turns, packed, z=None if i else z)
         x = x[packed.judged]

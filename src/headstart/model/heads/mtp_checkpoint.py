@@ -3,7 +3,8 @@
 Row t of such a head is the pair (token x_{t+1}, the target's state of t behind its final norm), each with a norm of its
 own, which a matrix joins; a decoder layer of the target's own family and a final norm follow, and the target's output
 matrix gives the guess of x_{t+2}. With its own state in place of the target's the same layer guesses on. That is an
-EAGLE-1 head but for the two norms, and it runs as one.
+EAGLE-1 head but for the two norms, and it runs as one. Some checkpoints hold a layer for each further token. Of these
+the first one is read, which guesses all of them.
 
 `FORMS` says, for each family, how its tensors are called. Sources: DeepSeek-V3 (arXiv:2412.19437), section 2.2; the
 names are those of the published checkpoints.
@@ -11,7 +12,8 @@ names are those of the published checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.heads.eagle_config import EAGLE1, HeadConfig
 from headstart.model.heads.stored_tensors import (
     HeadCheckpoint,
@@ -32,38 +35,70 @@ from headstart.model.heads.stored_tensors import (
     read_tensors,
 )
 from headstart.model.reading import object_in
-from headstart.model.recipes import recipe_of
-from headstart.model.recipes.recipe import Attention, Layer, Recipe
+from headstart.model.recipes import find_recipe
+from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
+from headstart.model.recipes.stated import ROPE_FIELDS
+from headstart.model.stored import layers_after
+from headstart.model.wrappers import unwrapped
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a family's checkpoints hold their head.
+    """How a family's checkpoints hold their heads.
 
-    field: of the config of the text, the number of its layers. prefix: before the names of all its tensors. names: what
-    the parts are called below it; `layer` is the prefix of a decoder layer. state_first: whether the matrix takes
-    [state | embedding] instead of [embedding | state]. offset: what is added to the stored gains of the norms.
+    prefix: before the names of all tensors of the first one; {after} is the number of the model's layers. names: what
+    the parts are called below it; the last one is the prefix of the decoder layer. unread: of names below the prefix,
+    which are those of further layers, or of copies of what the target has. state_first: whether the matrix takes
+    [state | embedding] instead of [embedding | state]. layer: the head's, made of the target's recipe.
     """
 
-    field: str
     prefix: str
     names: Mapping[str, str]
+    layer: Callable[[Recipe], Layer]
+    unread: str = "(?!)"
     state_first: bool = False
-    offset: float = 0.0
 
-    def known_as(self, stored: str) -> str | None:
-        """The name here of a stored tensor; None for one that is no part of the head."""
-        if not stored.startswith(self.prefix):
-            return None
-        inner = stored.removeprefix(self.prefix)
-        for name, part in self.names.items():
-            if inner.startswith(part):
-                return inner.replace(part, name, 1)
-        return inner
+    def named(self, after: int) -> Callable[[str], str | None]:
+        """The name here of a stored tensor, for a target of so many layers; None for one that is not read."""
+        prefix = self.prefix.format(after=after)
+
+        def known_as(stored: str) -> str | None:
+            name = unwrapped(stored)
+            inner = name.removeprefix(prefix)
+            if not name.startswith(prefix) or re.match(self.unread, inner):
+                return None
+            part = next((ours for ours, theirs in self.names.items() if inner.startswith(theirs)), None)
+            return inner if part is None else inner.replace(self.names[part], part, 1)
+
+        return known_as
+
+
+def _attends(recipe: Recipe) -> Layer:
+    """The target's last layer with full attention on keys of its own."""
+    for layer in reversed(recipe.layers):
+        mixer = layer.mixer
+        if isinstance(mixer, Attention) and mixer.window is None and mixer.keys_of is None:
+            return replace(layer, input=None)
+    raise UnsupportedModel("the target has no layer with full attention", hint="use another drafter")
+
+
+def _attends_then_feeds(recipe: Recipe) -> Layer:
+    """The same where layers are attention or an MLP alone: one of each, of which checkpoints number both."""
+    attends, feeds = _attends(recipe), next((each for each in recipe.layers if each.mixer is None), None)
+    if feeds is None:
+        raise UnsupportedModel("the target has no layer that is an MLP alone", hint="use another drafter")
+    attention, mlp = attends.attention, feeds.mlp
+    assert attends.attention_in is not None, "layers of these families have a norm"
+    assert feeds.mlp_in is not None, "layers of these families have a norm"
+    return Layer(
+        replace(attention, qkv=tuple(f"0.{name}" for name in attention.qkv), out=f"0.{attention.out}"),
+        replace(mlp, gate_up=tuple(f"1.{name}" for name in mlp.gate_up), down=f"1.{mlp.down}"),
+        replace(attends.attention_in, name=f"0.{attends.attention_in.name}"),
+        replace(feeds.mlp_in, name=f"1.{feeds.mlp_in.name}"),
+    )
 
 
 _QWEN = Form(
-    field="mtp_num_hidden_layers",
     prefix="mtp.",
     names={
         "fc.": "fc.",
@@ -72,68 +107,140 @@ _QWEN = Form(
         "norm.": "norm.",
         "": "layers.0.",
     },
-    offset=1.0,
+    layer=_attends,
+    unread=r"layers\.[1-9]",
+)
+_DEEPSEEK = Form(
+    prefix="model.layers.{after}.",
+    names={
+        "fc.": "eh_proj.",
+        "embedding_norm.": "enorm.",
+        "hidden_norm.": "hnorm.",
+        "norm.": "shared_head.norm.",
+        "": "",
+    },
+    layer=_attends,
+    unread=r"(embed_tokens|shared_head\.head)\.",
+)
+_MIMO = Form(
+    prefix="model.mtp_layers.0.",
+    names={
+        "fc.": "input_proj.",
+        "embedding_norm.": "token_layernorm.",
+        "hidden_norm.": "hidden_layernorm.",
+        "norm.": "final_layernorm.",
+        "": "",
+    },
+    layer=_attends,
+    state_first=True,
+)
+_NEMOTRON = Form(
+    prefix="mtp.layers.",
+    names={
+        "fc.": "0.eh_proj.",
+        "embedding_norm.": "0.enorm.",
+        "hidden_norm.": "0.hnorm.",
+        "norm.": "1.final_layernorm.",
+        "": "",
+    },
+    layer=_attends_then_feeds,
+    unread=r"([2-9]|\d\d+)\.",
 )
 
-FORMS = {"qwen3_5_text": _QWEN}
+FORMS = {
+    "deepseek_v3": _DEEPSEEK,
+    "glm4": _DEEPSEEK,
+    "glm4_moe": _DEEPSEEK,
+    "glm4_moe_lite": _DEEPSEEK,
+    "mimo": _MIMO,
+    "nemotron_h": _NEMOTRON,
+    "qwen2": _MIMO,  # which MiMo's config is read as
+    "qwen3_5_moe_text": _QWEN,
+    "qwen3_5_text": _QWEN,
+}
 """By the `model_type` of the text."""
+
+_NOT_RUN = {r"\.experts\.": "is a mixture of experts", r"\.kv_a_proj_with_mqa\.": "has latent attention"}
+"""What a head's layer is by the names of its tensors, where no kernel of headstart runs that."""
 
 EagleCheckpoint = HeadCheckpoint[HeadConfig]
 
 
-def has_head(folder: str | Path) -> bool:
-    """Whether a model's directory holds an MTP head that can be run, from its config and its tensors' names alone."""
-    path = Path(folder)
+def has_head(source: str | Path) -> bool:
+    """Whether a model's directory or GGUF file holds an MTP head that can be run, from its config and its tensors'
+    names alone."""
+    path = Path(source)
+    if is_gguf(path):
+        from headstart.model.gguf import drafting
+
+        return drafting.has_head(open_gguf(path))
     config = object_in(path / "config.json")
     nested = config.get("text_config")
     text = nested if isinstance(nested, dict) else config
-    form = FORMS.get(str(text.get("model_type", config.get("model_type"))))
-    if form is None or not text.get(form.field):
+    kind, layers = str(text.get("model_type", config.get("model_type"))), text.get("num_hidden_layers", 0)
+    form = FORMS.get(kind)
+    if form is None or not layers_after(text.get):
         return False
-    return any(name.startswith(form.prefix) for file in path.glob("*.safetensors") for name in names_in(file))
+    names = [*filter(None, map(form.named(layers), _stored_in(path)))]
+    return "fc.weight" in names and not _why_not(names)
 
 
-def read(folder: str | Path, target: Any, *, token_ids: Tensor | None = None) -> EagleCheckpoint:
-    """The head in the directory of a target with this config of transformers.
+def read(source: str | Path, target: Any, *, token_ids: Tensor | None = None) -> EagleCheckpoint:
+    """The head in the directory or the GGUF file of a target with this config of transformers.
 
     token_ids: those that it is to guess, rising; None for all.
 
     Raises:
-        UnsupportedModel: there is none, its family's heads are not known, or its tensors are not what they should be.
+        UnsupportedModel: there is none, its family's heads are not known, its layer is of a kind that is not run, or
+            its tensors are not what they should be.
     """
-    text, path = target.get_text_config(), Path(folder)
+    text, path = target.get_text_config(), Path(source)
     form = FORMS.get(text.model_type)
-    count = 0 if form is None else int(getattr(text, form.field, 0) or 0)
-    if form is None or count < 1:
+    if form is None or not layers_after(lambda name: getattr(text, name, None)):
         raise UnsupportedModel(
             f"{path} holds no MTP head that headstart knows",
-            hint=f"heads of {', '.join(sorted(FORMS))} can be run, whose config states {_QWEN.field}",
+            hint=f"heads of {', '.join(sorted(FORMS))} are known, whose config states how many layers they have",
         )
-    if count > 1:
-        raise UnsupportedModel(f"the MTP head of {path} has {count} layers", hint="heads of one layer can be run")
-    layer = _layer(recipe_of(target))
-    config = _config(str(path), text, layer, form, token_ids)
-    tensors = read_tensors(path, form.known_as)
-    found = check_tensors(config.name, _table(config, layer), tensors)
-    if form.offset:
-        gains = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
-        found |= {name: found[name].float() + form.offset for name in gains}
+    known_as, recipe = form.named(text.num_hidden_layers), find_recipe(target)
+    names = [] if is_gguf(path) else [*filter(None, map(known_as, _stored_in(path)))]
+    why = _why_not(names) or ("is of a model that headstart's own decoders do not run" if recipe is None else "")
+    if why or recipe is None:
+        raise UnsupportedModel(f"the MTP layer of {path} {why}: it cannot draft yet", hint="use another drafter")
+    layer, final = form.layer(recipe), recipe.final_norm
+    assert final is not None, "models with MTP heads have a final norm"
+    config = _config(str(path), text, layer, final, form, token_ids)
+    table = _table(config, layer)
+    if is_gguf(path):
+        from headstart.model.gguf import drafting
+
+        tensors = drafting.head_tensors(open_gguf(path), target, layer, table)
+    else:
+        tensors = read_tensors(path, known_as)
+    found = check_tensors(config.name, table, tensors)
+    gains = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
+    found |= {name: found[name].float() + final.offset for name in gains if final.offset}
+    if token_ids is not None and _OUTPUT in found:
+        found[_OUTPUT] = found[_OUTPUT][token_ids]
     return HeadCheckpoint(config, found, token_ids)
 
 
-def _layer(recipe: Recipe) -> Layer:
-    """The head's: the target's last layer with full attention on keys of its own."""
-    for layer in reversed(recipe.layers):
-        mixer = layer.mixer
-        if isinstance(mixer, Attention) and mixer.window is None and mixer.keys_of is None:
-            return replace(layer, input=None)
-    raise UnsupportedModel("the target has no layer with full attention", hint="use another drafter")
+_OUTPUT = "lm_head.weight"
 
 
-def _config(name: str, text: Any, layer: Layer, form: Form, token_ids: Tensor | None) -> HeadConfig:
+def _stored_in(path: Path) -> Iterable[str]:
+    return (name for file in path.glob("*.safetensors") for name in names_in(file))
+
+
+def _why_not(names: Iterable[str]) -> str:
+    """What of a head with these tensors is not run; empty for nothing."""
+    said = [what for pattern, what in _NOT_RUN.items() if any(re.search(pattern, name) for name in names)]
+    return " and ".join(said)
+
+
+def _config(name: str, text: Any, layer: Layer, final: Norm, form: Form, token_ids: Tensor | None) -> HeadConfig:
     attention = layer.attention
-    stated = text.rope_parameters or {}
-    fields = ("rope_type", "rope_theta", "factor", "original_max_position_embeddings", "attention_factor")
+    stated = getattr(text, "rope_parameters", None) or {}
+    fields = ROPE_FIELDS - {"partial_rotary_factor"}  # what turns is all that the rotation is made for
     turning = attention.dim if attention.rope is None else attention.rope.rotary
     rope = LlamaConfig(
         head_dim=turning,
@@ -148,7 +255,7 @@ def _config(name: str, text: Any, layer: Layer, form: Form, token_ids: Tensor | 
         heads=attention.heads,
         kv_heads=attention.kv_heads,
         dim=attention.dim,
-        eps=layer.mlp_in.eps if layer.mlp_in is not None else 1e-6,
+        eps=final.eps,
         vocab_size=text.vocab_size,
         draft_vocab_size=text.vocab_size if token_ids is None else len(token_ids),
         max_length=text.max_position_embeddings,
@@ -162,9 +269,10 @@ def _config(name: str, text: Any, layer: Layer, form: Form, token_ids: Tensor | 
 
 
 def _table(config: HeadConfig, layer: Layer) -> Table:
-    """The tensors of a head whose layer is this one."""
-    d = config.width
+    """The tensors of a head whose layer is this one. What it lacks at its ends, the target lends it."""
+    d, tokens = config.width, config.vocab_size
     table = {"fc.weight": Held((d, 2 * d))}
+    table |= {name: Held((tokens, d), needed=False) for name in ("embed_tokens.weight", _OUTPUT)}
     table |= {f"{name}.weight": Held((d,)) for name in ("embedding_norm", "hidden_norm", "norm")}
     return table | layer_tensors(layer, d)
 

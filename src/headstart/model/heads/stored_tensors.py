@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.gguf.files import is_gguf
 from headstart.model.heads.config_fields import HeadSizes, check_target, read_config
 from headstart.model.loading import weight_files
 from headstart.model.recipes.recipe import Layer
@@ -78,17 +79,24 @@ _SCALE = "_scale"
 
 
 def read_head(folder: str | Path, target: Any, form: Form[Config]) -> HeadCheckpoint[Config]:
-    """The head in a directory, for the target with this config of transformers.
+    """The head in a directory or a GGUF file, for the target with this config of transformers.
 
     Raises:
         ModelNotFound: no config, or no weights.
+        DamagedModel: a GGUF file that contradicts itself.
         PickleCheckpoint: weights as a pickle only.
         UnsupportedModel: another kind of drafter, damaged, or made for another target; the message names the field.
     """
     path, text = Path(folder), target.get_text_config()
-    raw = read_config(path)
-    form.check(path, raw)
-    tensors = read_tensors(path, form.known_as)
+    if is_gguf(path):
+        from headstart.model.heads.gguf_heads import stored  # few heads are kept so
+
+        raw, tensors = stored(path)
+        form.check(path, raw)
+    else:
+        raw = read_config(path)
+        form.check(path, raw)
+        tensors = read_tensors(path, form.known_as)
     config = form.config(str(path), raw, tensors, text)
     check_target(config, text)
     token_ids = _token_ids(config, tensors)
@@ -137,8 +145,9 @@ def layer_tensors(layer: Layer, width: int) -> Table:
     d, attention, mlp = width, layer.attention, layer.mlp
     queries, keys = attention.heads * attention.dim, attention.kv_heads * attention.dim
     outputs = (queries * (2 if attention.gated else 1), keys, keys)[: len(attention.qkv)]
+    both = mlp.width * (2 if mlp.gated and len(mlp.gate_up) == 1 else 1)
     matrices = dict(zip(attention.qkv, ((rows, d) for rows in outputs), strict=True))
-    matrices |= {attention.out: (d, queries), mlp.down: (d, mlp.width)} | dict.fromkeys(mlp.gate_up, (mlp.width, d))
+    matrices |= {attention.out: (d, queries), mlp.down: (d, mlp.width)} | dict.fromkeys(mlp.gate_up, (both, d))
     table: Table = {}
     for name, shape in matrices.items():
         table |= {f"{name}.weight": Held(shape), f"{name}.bias": Held(shape[:1], needed=False)}

@@ -61,8 +61,7 @@ def nemotron_h(stated: Stated) -> Recipe:
     stated.must_be("mamba_hidden_act", "silu")
     stated.without_effect(
         "expand", "chunk_size", "mamba_ssm_cache_dtype", "num_logits_to_keep", "time_step_min", "time_step_max",
-        "time_step_floor", "rescale_prenorm_residual", "mamba_proj_bias", "num_nextn_predict_layers",
-        "mtp_layers_block_type",
+        "time_step_floor", "rescale_prenorm_residual", "mamba_proj_bias", "mtp_layers_block_type",
     )  # fmt: skip
     for name in ("use_bias", "use_conv_bias", "mlp_bias"):
         stated.get(name)

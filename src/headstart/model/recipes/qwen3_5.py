@@ -35,7 +35,7 @@ def qwen3_5(stated: Stated) -> Recipe:
     )
     kinds = {"full_attention": attends, "linear_attention": recurs}
     stated.without_effect("full_attention_interval")  # `layer_types` says what comes of it
-    stated.without_effect("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")  # of the head beside the model
+    stated.without_effect("mtp_use_dedicated_embeddings")  # of the head beside the model
     stated.must_be("attn_output_gate", True)
     stated.must_be("mamba_ssm_dtype", "float32")
     return decoder(stated, stated.kinds(kinds), norm("model.norm"))

@@ -13,6 +13,9 @@ from headstart.base.errors import UnsupportedModel
 
 T = TypeVar("T")
 
+LAYERS_AFTER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
+"""What configs call the number of layers after the last that guess further tokens."""
+
 _SAYS_NOTHING = frozenset({
     "architectures", "attention_dropout", "attn_pdrop", "auto_map", "bos_token_id", "chunk_size_feed_forward",
     "decoder_start_token_id", "dtype", "embd_pdrop", "embedding_dropout", "embd_dropout", "eos_token_id",
@@ -25,10 +28,10 @@ _SAYS_NOTHING = frozenset({
     "rope_scaling", "rope_parameters", "output_router_logits", "router_aux_loss_coef", "n_positions", "n_ctx",
     "max_window_layers", "use_mamba_kernels", "pretraining_tp", "base_model_tp_plan", "base_model_pp_plan",
     "num_labels", "finetuning_task", "task_specific_params", "tokenizer_class", "prefix", "sep_token_id",
-    "name_or_path",
+    "name_or_path", *LAYERS_AFTER,
 })  # fmt: skip
 """Fields that change no logits of a decoder that only runs, or that are read elsewhere: tokens, dtype, positions (by
-the rotary module of transformers), how weights were drawn and are stored."""
+the rotary module of transformers), how weights were drawn and are stored, and layers that only draft."""
 
 
 FIXED_ROPE = frozenset({"default", "linear", "llama3", "longrope", "proportional", "yarn"})

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from headstart.engine.engine import Engine
     from headstart.engine.request import Request
 
-SETTABLE = tuple(
-    field.name
-    for field in fields(Sampling)
-    if field.name not in ("logit_bias", "logprobs", "logprobs_mode", "cache_salt", "ignore_eos", "stop_token_ids")
-)
+_FIXED = ("logit_bias", "logprobs", "logprobs_mode", "cache_salt", "ignore_eos", "stop_token_ids", "structure")
+SETTABLE = tuple(field.name for field in fields(Sampling) if field.name not in _FIXED)
 """What `set` changes."""
 
 

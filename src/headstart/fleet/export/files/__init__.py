@@ -30,6 +30,7 @@ from headstart.fleet.vllm import as_flags
 _VLLM_HEAD = """For vLLM: vllm serve --config vllm.yaml. Keys are its long options.
 `method` must stay: without it vLLM guesses it from the drafter's path."""
 _SHARED = ("prometheus.yml", "prometheus-rules.yaml", "README.md")
+_OF_LLAMACPP = ("serve-llama-server.sh", "README.md")
 _OF_VLLM = ("serve-vllm.sh", "compose.yaml", "k8s/production-stack-values.yaml", "k8s/kserve.yaml", "ray-serve.yaml",
             "grafana.json")  # fmt: skip
 
@@ -37,6 +38,8 @@ _OF_VLLM = ("serve-vllm.sh", "compose.yaml", "k8s/production-stack-values.yaml",
 def all_files(one: Deployment) -> dict[str, str]:
     """The text of every file but the drafter's, the manifest and the prompts, by its place in the folder. Scripts end
     in ".sh"."""
+    if one.llamacpp:
+        return {name: written(name, one) for name in _OF_LLAMACPP}
     own = {} if one.sglang else {"vllm.yaml": as_yaml(dict(one.values), _VLLM_HEAD)}
     names = (*(("serve-sglang.sh",) if one.sglang else _OF_VLLM), *_SHARED)
     found = own | {name: written(name, one) for name in names}

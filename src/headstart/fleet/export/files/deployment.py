@@ -46,6 +46,11 @@ class Deployment:
         return self.manifest.engine == "sglang"
 
     @property
+    def llamacpp(self) -> bool:
+        """Whether llama-server runs it."""
+        return self.manifest.engine == "llama.cpp"
+
+    @property
     def bound(self) -> float | None:
         """The least tokens per forward to expect; None where nothing was measured, or hardly more than one."""
         expected = self.manifest.expected
