@@ -48,6 +48,8 @@ def test_stop_strings_are_found_as_by_trying_all_places(pieces: list[str], stops
             assert stream.stopped() == (place is not None)
             if place is not None:
                 assert stream.text == text[:place]
+                assert stream.stop in stops
+                assert text.startswith(str(stream.stop), place)
                 assert taken + stream.take(final=True) == text[:place]
                 return
         taken += stream.take()

@@ -75,18 +75,20 @@ class _ScriptedAnswer:
         for begin in range(0, len(ids), bridge.burst):
             tokens = ids[begin : begin + bridge.burst]
             text.push(tokens)
-            last = begin + bridge.burst >= len(ids)
+            last = text.stopped() or begin + bridge.burst >= len(ids)
             reason: Any = bridge.finish if last else None
             step = Step(
                 0, len(self._chunks), len(job.prompt) + begin, Draft((), ()), (), tokens, None, 1, 1, Seconds(), reason,
                 state,
             )  # fmt: skip
             self._chunks.append(Chunk(text.take(final=last), tokens, step))
+            if last:
+                break
         stats = Stats(
             len(ids), len(job.prompt), len(self._chunks), 1, 0, 0, (), (), Seconds(), 0.1, 0.2, state, cached_tokens=4
         )
         finish: Any = bridge.finish
-        self._output = Output(text.text, ids, finish, None, stats, job.prompt, job.sampling.seed or 0)
+        self._output = Output(text.text, ids, finish, None, stats, job.prompt, job.sampling.seed or 0, stop=text.stop)
 
     def __aiter__(self) -> AsyncIterator[Sequence[Chunk]]:
         async def each() -> AsyncIterator[Sequence[Chunk]]:

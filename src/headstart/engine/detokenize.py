@@ -18,7 +18,9 @@ class TextStream:
     def __init__(self, decode: Callable[[list[int]], str], prompt: Sequence[int], stop: Sequence[str]) -> None:
         self._decode = decode
         self._stops = [_Stop(string) for string in stop]
-        self._stop_at: int | None = None
+        self._stop_at: tuple[int, str] | None = None
+        self.stop: str | None = None
+        """The stop string that ended the text."""
         self._ids = list(prompt[-_CONTEXT:])
         self._prefix, self._read = 0, len(self._ids)
         self._shown = decode(self._ids)
@@ -41,7 +43,8 @@ class TextStream:
         """Whether a stop string ended in what the last `push` added; if so the text is cut before it, for good."""
         if self._stop_at is None:
             return False
-        self.text = self.text[: self._stop_at]
+        at, self.stop = self._stop_at
+        self.text = self.text[:at]
         self._stops = []
         return True
 
@@ -63,7 +66,7 @@ class TextStream:
     def _look_for_stops(self, piece: str) -> None:
         """Note where the first stop string begins that ends in this next piece of text."""
         ends = ((stop, stop.read(piece)) for stop in self._stops)
-        starts = [len(self.text) + end - stop.length for stop, end in ends if end is not None]
+        starts = [(len(self.text) + end - stop.length, stop.string) for stop, end in ends if end is not None]
         self._stop_at = min(starts, default=None)
 
 
@@ -77,7 +80,7 @@ class _Stop:
         self.length = len(string)
         self.begun = 0
         """Characters of the string, fewer than all, that the text ends with: the most that is possible."""
-        self._string = string
+        self.string = string
         self._borders = [0, 0]
         """At n: the length of the longest end of the first n characters that is their beginning too; known as far
         as the text has come."""
@@ -88,7 +91,7 @@ class _Stop:
         for at, character in enumerate(piece, start=1):
             self.begun = self._longer(self.begun, character)
             if self.begun == len(self._borders):
-                self._borders.append(self._longer(self._borders[-1], self._string[self.begun - 1]))
+                self._borders.append(self._longer(self._borders[-1], self.string[self.begun - 1]))
             if self.begun == self.length:
                 found = at if found is None else found
                 self.begun = self._borders[self.begun]
@@ -96,6 +99,6 @@ class _Stop:
 
     def _longer(self, begun: int, character: str) -> int:
         """The characters of the string that stand at the end when this one follows so many of them."""
-        while begun and self._string[begun] != character:
+        while begun and self.string[begun] != character:
             begun = self._borders[begun]
-        return begun + (self._string[begun] == character)
+        return begun + (self.string[begun] == character)

@@ -191,6 +191,7 @@ class Request:
             prompt_tokens=self.prompt,
             seed=self.noise.seed,
             error=self.error,
+            stop=self.text.stop,
         )
 
 

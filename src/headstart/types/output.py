@@ -67,6 +67,8 @@ class Stats:
 class Output:
     """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept.
 
+    stop: the stop string before which the text ended; None where it ended otherwise.
+
     Pass this `seed` to reproduce the text; the draft lengths must be the same (see docs/concepts/pacing.md).
     """
 
@@ -78,3 +80,4 @@ class Output:
     prompt_tokens: tuple[int, ...]
     seed: int
     error: HeadstartError | None = None
+    stop: str | None = None

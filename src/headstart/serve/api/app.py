@@ -19,17 +19,22 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from headstart.base.errors import HeadstartError
+from headstart.serve.api.agents import agents
 from headstart.serve.api.errors import METHOD, NOT_FOUND, failure_of, failure_reply
 from headstart.serve.api.layers import ASGI, OPEN_PATHS, BoundedBody, Gate, Reporting
 from headstart.serve.api.routes import Pages, generation, pages, status, tokens
+from headstart.serve.api.schemas.messages import CountRequest, MessagesRequest
 from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from headstart.serve.api.schemas.responses import ResponsesRequest
 from headstart.serve.api.schemas.strict import Strict
 from headstart.serve.api.service import Service, Source
 from headstart.serve.api.stream import ClientGone
 from headstart.serve.bridge import Bridge
 from headstart.serve.options import ServerOptions
 
-_SCHEMAS: tuple[type[Strict], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+_SCHEMAS: tuple[type[Strict], ...] = (
+    ChatRequest, CompletionRequest, ResponsesRequest, MessagesRequest, CountRequest, TokenizeRequest, DetokenizeRequest,
+)  # fmt: skip
 
 
 class Application:
@@ -73,7 +78,8 @@ class Application:
             docs_url=None,  # its pages load scripts from elsewhere
             redoc_url=None,
         )
-        for router in (generation(self.service), tokens(self.service), status(self.service), pages(self._pages)):
+        services = (generation, agents, tokens, status)
+        for router in (*(make(self.service) for make in services), pages(self._pages)):
             api.include_router(router)
         api.add_exception_handler(HeadstartError, _on_error)
         api.add_exception_handler(HTTPException, _on_http)
@@ -117,17 +123,17 @@ def _guarded(api: ASGI, options: ServerOptions, open_paths: Collection[str]) -> 
     return Reporting(inner)
 
 
-async def _on_error(_request: Request, error: Exception) -> Response:
-    return failure_reply(failure_of(error))
+async def _on_error(request: Request, error: Exception) -> Response:
+    return failure_reply(failure_of(error), request.url.path)
 
 
 async def _on_gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=499)  # the client is gone; the status is for the log
 
 
-async def _on_http(_request: Request, error: Exception) -> Response:
+async def _on_http(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
-    return failure_reply({404: NOT_FOUND, 405: METHOD}.get(code) or failure_of(error))
+    return failure_reply({404: NOT_FOUND, 405: METHOD}.get(code) or failure_of(error), request.url.path)
 
 
 def _describe(api: FastAPI) -> None:

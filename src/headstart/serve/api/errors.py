@@ -135,8 +135,9 @@ LOADING = Failure(503, "Loading model", "unavailable_error", "loading", None, 2.
 LOADING_FAILED = Failure(503, "the model could not be loaded; the server's log says why", "unavailable_error", "failed")
 NOT_FOUND = Failure(
     404,
-    "there is no such path; /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health, "
-    "/metrics and /slots are served. Embeddings, images and audio are not: this server writes text",
+    "there is no such path; /v1/chat/completions, /v1/responses, /v1/messages, /v1/completions, /v1/models, "
+    "/tokenize, /detokenize, /health, /metrics and /slots are served. Embeddings, images and audio are not: this "
+    "server writes text",
     "invalid_request_error",
     "not_found",
 )
@@ -177,6 +178,27 @@ def json_reply(data: Any, status: int = 200, headers: Mapping[str, str] | None =
     return Response(as_json(data), status, headers, media_type="application/json")
 
 
-def failure_reply(failure: Failure, **more: Any) -> Response:
-    """An error object. more: what stands before it in the body."""
+def failure_reply(failure: Failure, path: str = "", **more: Any) -> Response:
+    """An error object, in the form of the path's interface. more: what stands before it in the body."""
+    if path.startswith(MESSAGES):
+        status = 529 if failure.status == 503 else failure.status
+        return json_reply({**more, **messages_error(failure)}, status, failure.headers)
     return json_reply({**more, **failure.body}, failure.status, failure.headers)
+
+
+MESSAGES = "/v1/messages"
+"""Paths that begin so are Anthropic's, and so are their errors."""
+_KINDS = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 405: "invalid_request_error",
+    408: "timeout_error", 413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
+}  # fmt: skip
+_TOO_LONG = re.compile(r"the prompt has (?:more than )?(\d+) tokens and the context holds (\d+)")
+
+
+def messages_error(failure: Failure) -> dict[str, Any]:
+    """Anthropic's error object. Claude Code shortens a conversation when it reads these words of a long prompt."""
+    kind = _KINDS.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
+    message = failure.message
+    if found := _TOO_LONG.match(message):
+        message = f"prompt is too long: {found[1]} tokens > {found[2]} maximum"
+    return {"type": "error", "error": {"type": kind, "message": message}}

@@ -60,7 +60,7 @@ class Reporting:
             failure = failure_of(error)
             words = f"{failure.status} {failure.code or ''}".strip()
             if status == 0:
-                await failure_reply(failure)(scope, receive, named)
+                await failure_reply(failure, scope["path"])(scope, receive, named)
         finally:
             path = _UNSAFE.sub("?", scope["path"])[:80]
             took = 1000 * (time.perf_counter() - start)
@@ -119,7 +119,8 @@ class Gate:
             owner = None if scope["path"] in self._open_paths else self._check_key(headers)
             if scope["method"] == "POST":
                 _check_content_type(headers)
-            scope.setdefault("state", {})["salt"] = "" if owner is None or self._shared else owner
+            state = scope.setdefault("state", {})
+            state["owner"], state["salt"] = owner or "", "" if owner is None or self._shared else owner
         await self._app(scope, receive, send)
 
     def _check_host(self, headers: Mapping[bytes, str]) -> None:

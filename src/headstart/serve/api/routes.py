@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from headstart.base.errors import ContextExceeded
 from headstart.engine.prompts import within
 from headstart.serve.api.answering.forms import ChatWriter, CompletionWriter
-from headstart.serve.api.answering.writer import Writer
+from headstart.serve.api.answering.writer import Answering
 from headstart.serve.api.errors import ERRORS, Refused, failure_reply, json_reply, takes
 from headstart.serve.api.reading.conversations import conversation_of, prompt_of
 from headstart.serve.api.reading.work import Caller, Model, Work, chat_work, check_known, completion_work
@@ -40,12 +40,12 @@ def generation(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions", **takes(ChatRequest, "Continue a conversation"))
     async def chat_completions(request: Request) -> Response:
         work = await _work(service, request, ChatRequest, chat_work)
-        return await _written(service, request, ChatWriter(work, service.head("chatcmpl"), service.ready.spelling))
+        return await written(service, request, ChatWriter(work, service.head("chatcmpl"), service.ready.spelling))
 
     @router.post("/v1/completions", **takes(CompletionRequest, "Continue a text"))
     async def completions(request: Request) -> Response:
         work = await _work(service, request, CompletionRequest, completion_work)
-        return await _written(service, request, CompletionWriter(work, service.head("cmpl"), service.ready.spelling))
+        return await written(service, request, CompletionWriter(work, service.head("cmpl"), service.ready.spelling))
 
     return router
 
@@ -54,18 +54,32 @@ async def _work(
     service: Service, request: Request, schema: type[R], reading: Callable[[R, Sequence[str], Model, Caller], Work]
 ) -> Work:
     """The request as jobs. Raises the errors that the client gets."""
-    caller = Caller(state_of(request.scope).get("salt", ""), service.deadline())
+    caller = caller_of(service, request)
     return await service.read(request, schema, lambda asked, ignored, model: reading(asked, ignored, model, caller))
 
 
-async def _written(service: Service, request: Request, writer: Writer) -> Response:
+def caller_of(service: Service, request: Request) -> Caller:
+    """Who asks, and until when."""
+    return Caller(state_of(request.scope).get("salt", ""), service.deadline())
+
+
+async def written(
+    service: Service, request: Request, writer: Answering, before_end: Callable[[], Awaitable[None]] | None = None
+) -> Response:
+    """The answer, whole or as a stream. before_end: see `EventStream`."""
     answers = service.ready.bridge.submit(writer.work.jobs)
     if writer.form.stream:
         options = service.options
-        return EventStream(writer, answers, ping_seconds=options.ping_seconds, stall_seconds=options.stall_seconds)
+        return EventStream(
+            writer, answers, ping_seconds=options.ping_seconds, stall_seconds=options.stall_seconds,
+            before_end=before_end,
+        )  # fmt: skip
     async with attended(request.receive, answers) as gone:
         found = await outputs(answers, gone, writer.take)
-    return json_reply(writer.whole(found))
+    whole = writer.whole(found)
+    if before_end is not None:
+        await before_end()
+    return json_reply(whole)
 
 
 # -- the tokenizer ----------------------------------------------------------------------------------------------------

@@ -27,17 +27,20 @@ from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
 from headstart.serve.api.reading.work import Model
 from headstart.serve.api.schemas.common import Common
+from headstart.serve.api.schemas.messages import CountRequest
 from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.schemas.requests import DetokenizeRequest, TokenizeRequest
+from headstart.serve.api.schemas.responses import ResponsesRequest
 from headstart.serve.api.schemas.strict import read
 from headstart.serve.bridge import Bridge
 from headstart.serve.conversation.detect import ChatForm, chat_form
 from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
 from headstart.serve.options import ServerOptions
+from headstart.serve.responses_store import ResponseStore
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Common | TokenizeRequest | DetokenizeRequest)
+R = TypeVar("R", bound=Common | CountRequest | ResponsesRequest | TokenizeRequest | DetokenizeRequest)
 _LONG = 20_000
 """Bytes of a request from which on it is read in a lane of its own, so that others do not wait for it."""
 _MOST_READ, _MOST_READ_LONG = 512, 16
@@ -60,6 +63,8 @@ class Served:
     """Whether the traffic is written down."""
     request_seconds: float | None = None
     """After so many a request ends, whatever it has by then; None waits for ever."""
+    responses: ResponseStore | None = None
+    """Where responses are kept; None keeps them in memory."""
 
 
 Source = Served | Callable[[], Served]
@@ -77,6 +82,7 @@ class Ready:
     spelling: Spelling
     names: tuple[str, ...]
     """The model's names, the one in answers first."""
+    responses: ResponseStore
 
 
 class Service:
@@ -113,13 +119,15 @@ class Service:
         )  # fmt: skip
         names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
         self._ready = Ready(
-            bridge, served.metrics, served.request_seconds, model, Spelling(bridge.tokenizer), names
+            bridge, served.metrics, served.request_seconds, model, Spelling(bridge.tokenizer), names,
+            served.responses or ResponseStore(),
         )  # fmt: skip
 
     async def end(self, grace_seconds: float) -> None:
         """Take no more requests, and let the running ones end."""
         if self._ready is not None:
             await self._ready.bridge.stop(grace_seconds)
+            await asyncio.to_thread(self._ready.responses.close)
         for lane in (self._short, self._long):
             lane.close()
 
@@ -184,7 +192,8 @@ class Service:
 
         def translate() -> T:
             asked, ignored = read(schema, body)
-            self.check_model(asked.model)
+            if not asked.any_model:
+                self.check_model(asked.model)
             return work(asked, ignored, ready.model)
 
         seconds = min(_READ_SECONDS, ready.request_seconds or _READ_SECONDS)

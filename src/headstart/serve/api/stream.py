@@ -17,8 +17,8 @@ from typing import Any
 from starlette.responses import Response
 
 from headstart.base.errors import HeadstartError
-from headstart.serve.api.answering.writer import Writer
-from headstart.serve.api.errors import as_json, failure_of
+from headstart.serve.api.answering.writer import Answering
+from headstart.serve.api.errors import failure_of
 from headstart.serve.bridge import Answer
 from headstart.types import Chunk, Output
 
@@ -152,8 +152,6 @@ HEADERS = (
 )
 _PATIENCE = 0.5
 """Seconds that the status of a stream waits for its first tokens: what is wrong shows there, and becomes the status."""
-_PING = b": ping\n\n"
-_END = b"data: [DONE]\n\n"
 LONGEST = 0.05
 """Seconds between two tokens, however slow the model is."""
 _SHARE = 0.8
@@ -169,11 +167,6 @@ def note(error: BaseException, what: str) -> None:
     place = f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "an unknown place"
     log.error("%s failed: %s in %s", what, type(error).__name__, place)
     log.debug("%s failed", what, exc_info=error)
-
-
-def event(data: Mapping[str, Any]) -> bytes:
-    """One server-sent event."""
-    return b"data: " + as_json(data) + b"\n\n"
 
 
 class Pace:
@@ -201,10 +194,15 @@ class EventStream(Response):
 
     ping_seconds: of silence after which a comment tells proxies that the connection lives.
     stall_seconds: that the client may take for one event before it counts as gone.
+    before_end: what is done before the client learns that its answer is complete.
     """
 
-    def __init__(self, writer: Writer, answers: Sequence[Answer], *, ping_seconds: float, stall_seconds: float) -> None:
+    def __init__(
+        self, writer: Answering, answers: Sequence[Answer], *, ping_seconds: float, stall_seconds: float,
+        before_end: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self._before_end = before_end
         self._writer, self._answers = writer, answers
         self._ping, self._stall = ping_seconds, stall_seconds
         self._begun = False
@@ -220,23 +218,26 @@ class EventStream(Response):
                 if not self._begun:
                     raise  # an answer with a status of its own
                 note(error, "a stream")
-                await self._data(send, event(failure_of(error).body))
+                await self._all(send, self._writer.failed(failure_of(error)))
             await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self, gone: asyncio.Task[None], send: Send) -> None:
         async for found in flushes(self._answers, gone, self._ping, first=min(_PATIENCE, self._ping)):
             if found is None:
-                await (self._data(send, _PING) if self._begun else self._begin(send))
+                await (self._data(send, self._writer.ping) if self._begun else self._begin(send))
                 continue
             choice, chunks = found
             if chunks is not None:
                 events = self._writer.feed(choice, chunks)
             else:
                 events = self._writer.finish(choice, await output_of(self._answers[choice]))
+                if self._before_end is not None:
+                    await self._before_end()
             if events and not self._begun:
                 await self._begin(send)
             await (self._all(send, events) if chunks is None else self._burst(send, events))
-        await self._data(send, _END)
+        if self._writer.end:  # an empty piece would end the body
+            await self._data(send, self._writer.end)
 
     async def _begin(self, send: Send) -> None:
         self._begun = True
@@ -249,12 +250,12 @@ class EventStream(Response):
             return
         wait = self._pace.burst(len(events))
         for each in events:
-            await self._data(send, event(each))
+            await self._data(send, self._writer.encode(each))
             await asyncio.sleep(wait)
 
     async def _all(self, send: Send, events: Sequence[Mapping[str, Any]]) -> None:
         if events:
-            await self._data(send, b"".join(map(event, events)))
+            await self._data(send, b"".join(map(self._writer.encode, events)))
 
     async def _data(self, send: Send, data: bytes) -> None:
         await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})

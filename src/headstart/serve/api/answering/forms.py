@@ -12,6 +12,7 @@ from typing import Any
 
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.pieces import Piece
+from headstart.serve.api.answering.reasoned import parts_of
 from headstart.serve.api.answering.writer import Writer
 from headstart.serve.api.reading.work import Work
 from headstart.serve.conversation.parts import CallArguments, CallOpened, Content, Message, Part, Reasoning
@@ -141,25 +142,7 @@ class ChatWriter(Writer):
         return list(dict.fromkeys([*super()._warnings(), *said]))
 
     def _parts_of(self, choice: int, piece: Piece) -> list[Part]:
-        """What a piece says; counts its tokens that are reasoning."""
-        reply, counts = self._replies[choice], self._counts[choice]
-        before = reply.reasoning_characters
-        found = reply.feed(piece.text)
-        reasoned = reply.reasoning_characters - before
-        if reasoned and counts.reasoning is not None:
-            whole = reasoned >= len(piece.text)
-            counts.reasoning += len(piece.tokens) if whole else self._tokens_of(piece.tokens, reasoned)
-        return found
-
-    def _tokens_of(self, tokens: Sequence[int], characters: int) -> int:
-        """How many of the tokens write the first so many characters."""
-        count = 0
-        for token in tokens:
-            if characters <= 0:
-                break
-            characters -= len(self.spelling.text(token))
-            count += 1
-        return count
+        return parts_of(piece, self._replies[choice], self._counts[choice], self.spelling)
 
     def _deltas(self, choice: int, parts: Sequence[Part]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

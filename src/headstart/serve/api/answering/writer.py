@@ -13,12 +13,53 @@ from typing import Any, ClassVar
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.figures import Counts, Done, metrics, timings, total, usage, usage_of
 from headstart.serve.api.answering.pieces import Gathering, Json, Piece, Traced, piece_of, token_by_token
+from headstart.serve.api.errors import Failure, as_json
 from headstart.serve.api.reading.work import Work, used
 from headstart.types import Chunk, Output
 
 
-class Writer(ABC):
-    """Writes the answer of one piece of work. Its subclasses differ in the form of choices.
+class Answering(ABC):
+    """Writes the answer of one piece of work, in the form of an interface: whole, or as the events of a stream."""
+
+    ping = b": ping\n\n"
+    """What a silent stream sends, so that the connection is kept."""
+    end = b"data: [DONE]\n\n"
+    """What a stream ends with."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.form = work, work.form
+
+    @abstractmethod
+    def take(self, choice: int, chunks: Sequence[Chunk], /) -> None:
+        """Count chunks that are not shown."""
+
+    @abstractmethod
+    def whole(self, outputs: Sequence[Output]) -> Json:
+        """The answer without a stream."""
+
+    @abstractmethod
+    def open(self) -> list[Json]:
+        """The events before any text."""
+
+    @abstractmethod
+    def feed(self, choice: int, chunks: Sequence[Chunk], /) -> list[Json]:
+        """The events of chunks of one choice."""
+
+    @abstractmethod
+    def finish(self, choice: int, output: Output, /) -> list[Json]:
+        """The events with which a choice ends, and with the last of them the answer."""
+
+    def failed(self, failure: Failure) -> list[Json]:
+        """The events of an answer that has begun and ends with an error."""
+        return [failure.body]
+
+    def encode(self, event: Mapping[str, Any]) -> bytes:
+        """One event of the stream."""
+        return b"data: " + as_json(event) + b"\n\n"
+
+
+class Writer(Answering):
+    """Writes the answers of chat and completions, which differ in the form of choices.
 
     head: what every object of the answer says of it: id, created, model.
     spelling: what tokens are called in log-probabilities.
@@ -28,7 +69,8 @@ class Writer(ABC):
     event_object: ClassVar[str]
 
     def __init__(self, work: Work, head: Mapping[str, Any], spelling: Spelling) -> None:
-        self.work, self.form, self.spelling, self._head = work, work.form, spelling, head
+        super().__init__(work)
+        self.spelling, self._head = spelling, head
         self._counts = [Counts() for _ in work.jobs]
         self._gathering = [Gathering(work.form.interval) for _ in work.jobs]
         self._written = [0] * len(work.jobs)
@@ -55,7 +97,7 @@ class Writer(ABC):
     def _whole(self, choice: int, output: Output, echo: str, /) -> dict[str, Any]:
         """The choice of a whole answer, echo included, without `index` and `finish_reason`."""
 
-    def _note(self, choice: int, piece: Piece, /) -> None:  # noqa: B027 - nothing to note by default
+    def _note(self, choice: int, piece: Piece, /) -> None:
         """Take note of a piece of an answer that does not stream."""
 
     def _finish_reason(self, choice: int, output: Output, /) -> str:  # noqa: ARG002

@@ -92,12 +92,14 @@ class Work:
     warnings: tuple[str, ...] = ()
     reply: ReplyForm = ReplyForm()
     """What the texts are read as, in a conversation."""
+    stops: tuple[str, ...] = ()
+    """The stop strings of the request; the form of a reply may add others."""
 
 
 def chat_work(request: ChatRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
     """Raises: Refused, InvalidPrompt, InvalidOption."""
     form = replace(
-        _form(request), logprobs=bool(request.logprobs), reasoning=request.include_reasoning is not False
+        form_of(request), logprobs=bool(request.logprobs), reasoning=request.include_reasoning is not False
     )  # fmt: skip
     return conversation_work(
         request, conversation_of(request), structure_of(request), form, ignored, model, caller, tag="chat"
@@ -134,7 +136,9 @@ def conversation_work(
 
     jobs = tuple(replace(job, sampling=held_to(job.sampling)) for job in work.jobs)
     warnings = (*work.warnings, *rendered.warnings, *held.warnings)
-    return replace(work, jobs=jobs, sampling=jobs[0].sampling, warnings=warnings, reply=reply)
+    return replace(
+        work, jobs=jobs, sampling=jobs[0].sampling, warnings=warnings, reply=reply, stops=tuple(work.sampling.stop)
+    )
 
 
 _NEVER = -1e5
@@ -153,7 +157,7 @@ def completion_work(request: CompletionRequest, ignored: Sequence[str], model: M
     prompts = [model.encode(prompt) for prompt in given]
     texts = [prompt_text(model.tokenizer, prompt) for prompt in given] if request.echo else []
     form = replace(
-        _form(request),
+        form_of(request),
         logprobs=request.logprobs is not None or bool(request.n_probs),
         echo=tuple(text for text in texts for _ in range(request.count)),
     )
@@ -197,7 +201,8 @@ def _work(
     return Work(tuple(jobs), form, jobs[0].sampling, warnings)
 
 
-def _form(request: Common) -> Form:
+def form_of(request: Common) -> Form:
+    """How the answer is written, as far as a request says it in fields that all interfaces share."""
     options = request.stream_options or StreamOptions()
     return Form(
         shown=request.shown,

@@ -28,6 +28,11 @@ class Strict(BaseModel):
     means any value."""
     refused: ClassVar[Mapping[str, str]] = {}
     """Fields of other interfaces that would change the answer, each with what to do instead."""
+    lenient: ClassVar[bool] = False
+    """Whether fields that no list has are accepted and named, as `harmless` ones are. Agents send fields of their own,
+    and a refusal would end their work."""
+    any_model: ClassVar[bool] = False
+    """Whether a request may name any model: clients have the names of Anthropic's models built in."""
 
     @classmethod
     def names(cls) -> list[str]:
@@ -53,9 +58,11 @@ class Strict(BaseModel):
         """Whether to tell the client that this field does nothing.
 
         Raises:
-            Refused: the field would change the answer, or no known interface has it.
+            Refused: the field would change the answer, or no list has it and the schema is not lenient.
         """
         if name not in cls.harmless and name not in cls.refused:
+            if cls.lenient:
+                return value is not None
             raise _unknown(cls, name)
         if value is None:
             return False
