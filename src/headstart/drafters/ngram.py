@@ -8,10 +8,11 @@ microseconds and little memory, and pays on text that quotes itself: edits, summ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Row, Weights
-from headstart.drafters.matching.ngram_index import FurtherTexts, NgramIndex, alike
+from headstart.drafters.matching.ngram_index import COMPARED, FurtherTexts, NgramIndex, alike
 from headstart.types import Draft
 
 WEIGHTS: Weights = "none"
@@ -41,16 +42,21 @@ class NgramDrafter(Drafter):
     def release(self, request: int) -> None:
         self._memories.pop(request, None)
 
+    def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
+        return self._copy(row, tuple(tokens), most)
+
     def _one(self, row: Row) -> Draft:
+        return self._copy(row, (), row.budget.nodes)
+
+    def _copy(self, row: Row, more: tuple[int, ...], most: int) -> Draft:
+        """What followed the last tokens of the row's text and `more`, earlier in the text or in the further ones."""
         memory = self._memories.get(row.request)
         if memory is None:
             memory = self._memories[row.request] = _Memory(row, self._lengths)
-        source, after = memory.find(row.tokens)
-        if not after:
-            return Draft()
+        period = memory.after(row.tokens, more, most)
         # The copy may run into its own end: then it goes on with itself, as repeating text does
-        period = source[after : after + row.budget.nodes]
-        return Draft.chain([period[i % len(period)] for i in range(row.budget.nodes)])
+        tokens = [period[i % len(period)] for i in range(most)] if period else []
+        return replace(Draft.chain(tokens), source=self.name) if tokens else Draft()
 
 
 def build(context: BuildContext) -> NgramDrafter:
@@ -62,14 +68,17 @@ class _Memory:
     """What may be copied for one request."""
 
     def __init__(self, row: Row, lengths: range) -> None:
+        self._last = max(COMPARED, lengths[0])
         self._own = NgramIndex(lengths)
         self._further = FurtherTexts(row.drafting.texts, lengths)
 
-    def find(self, tokens: Sequence[int]) -> tuple[Sequence[int], int]:
-        """A text, and the index in it of the token that followed the longest match; 0 where nothing matches."""
+    def after(self, tokens: Sequence[int], more: tuple[int, ...], most: int) -> Sequence[int]:
+        """What followed the longest match of a text that has `tokens`, then `more`: at most `most` tokens of a further
+        text, or all that follows in its own; () where nothing matches."""
         self._own.extend(tokens)
-        own = self._own.find(tokens)
-        further, matched = self._further.find(tokens)
-        if matched and (not own or matched > alike(tokens, own, tokens)):
-            return self._further.tokens, further
-        return tokens, own
+        last = (*tokens[-self._last :], *more) if more else tokens
+        own = self._own.find(last)
+        further, matched = self._further.find(last)
+        if matched and (not own or matched > alike(tokens, own, last)):
+            return self._further.tokens[further : further + most]
+        return (*tokens[own:], *more) if own else ()

@@ -70,7 +70,7 @@ class SuffixDrafter(Drafter):
 
     def observe(self, observation: Observation) -> None:
         step = observation.step
-        if step.draft.source == self.name and step.draft.expected is not None:
+        if step.draft.source == self.name and step.draft.expected is not None and not step.draft.forced:
             # Shares are no probabilities: what stood here once may never come again. How far they are is learnt
             self._hoped += _SLOW * (step.draft.expected / self._trust - self._hoped)
             self._got += _SLOW * (len(step.path) - self._got)
@@ -83,12 +83,32 @@ class SuffixDrafter(Drafter):
         if memory is not None and output and self.store is not None:
             self.store.add(output, memory.salt)
 
-    def _one(self, row: Row) -> Draft:
+    def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
+        memory = self._memory(row)
+        text = (*row.tokens[-LONGEST:], *tokens)
+        trie = memory.trie
+        longest = trie.longest(text, min(LONGEST, trie.depth))
+        copied, _ = memory.copied(text, longest, most)
+        if len(copied):
+            return replace(copied, source=self.name)
+        for length in self._lengths(longest):
+            place = trie.find(text[len(text) - length :])
+            if place is not None:
+                draft, _ = _chain(trie, place, min(most, FACTOR * length), loop=False)
+                if len(draft):
+                    return replace(draft, source=self.name)
+        return Draft()
+
+    def _memory(self, row: Row) -> _Memory:
         memory = self._memories.get(row.request)
         if memory is None:
             memory = self._memories[row.request] = _Memory(row, self._shortest)
         memory.follow(row.tokens)
-        best, most = memory.copied(row)
+        return memory
+
+    def _one(self, row: Row) -> Draft:
+        memory = self._memory(row)
+        best, most = memory.copied(row.tokens, len(memory.text.ends) - 1, row.budget.nodes)
         for trie, place, matched in self._matches(memory, row):
             nodes = min(row.budget.nodes, FACTOR * matched)
             # Its own text may be followed round and round; a past one has ended
@@ -135,14 +155,14 @@ class _Memory:
     def follow(self, tokens: Sequence[int]) -> None:
         self.trie.extend(self.text, tokens[len(self.text.tokens) :])
 
-    def copied(self, row: Row) -> tuple[Draft, float]:
-        """What goes on in the further texts, and how many of its tokens should be accepted; nothing where the request's
-        own text matches as well."""
-        place, matched = self._further.find(row.tokens)
-        if matched < len(self.text.ends):
+    def copied(self, tokens: Sequence[int], own: int, most: int) -> tuple[Draft, float]:
+        """What goes on in the further texts, and how many of its tokens should be accepted; nothing where they match no
+        more than the `own` tokens that the request's own text does."""
+        place, matched = self._further.find(tokens)
+        if matched <= own:
             return Draft(), 0.0
-        tokens = self._further.tokens[place : place + min(row.budget.nodes, FACTOR * matched)]
-        return Draft.chain(tokens), float(len(tokens))
+        found = self._further.tokens[place : place + min(most, FACTOR * matched)]
+        return Draft.chain(found), float(len(found))
 
 
 def _chain(trie: SuffixTrie, place: Place, nodes: int, *, loop: bool) -> tuple[Draft, float]:
