@@ -8,8 +8,8 @@ replies are given, so no model is needed: each draft is judged by the reply's ow
 that writes this reply would. What that says of a model: how many tokens it would write per forward if it made these
 edits; not whether it makes them, and nothing of prose.
 
-Drafters are the server's own, asked alone, with a fixed budget. "Index" is the time that the first draft of a turn
-takes, in which the drafter indexes the whole prompt, and the twins.
+Drafters are the server's own, asked alone, with a fixed budget. The first draft of a turn indexes what the drafter has
+not kept of the turn before, and the twins.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Row, Weights
+from headstart.drafters.matching.kept import KeptMemories
 from headstart.drafters.matching.ngram_index import COMPARED, FurtherTexts, NgramIndex, alike
 from headstart.types import Draft
 
@@ -35,12 +36,15 @@ class NgramDrafter(Drafter):
         check_number("budget", self.default_budget, low=0, integer=True)
         self._lengths = range(longest, shortest - 1, -1)
         self._memories: dict[int, _Memory] = {}
+        self._kept: KeptMemories[NgramIndex] = KeptMemories()
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         return [self._one(row) for row in rows]
 
     def release(self, request: int) -> None:
-        self._memories.pop(request, None)
+        memory = self._memories.pop(request, None)
+        if memory is not None:
+            self._kept.keep(memory.salt, memory.tokens, memory.own)
 
     def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
         return self._copy(row, tuple(tokens), most)
@@ -52,7 +56,8 @@ class NgramDrafter(Drafter):
         """What followed the last tokens of the row's text and `more`, earlier in the text or in the further ones."""
         memory = self._memories.get(row.request)
         if memory is None:
-            memory = self._memories[row.request] = _Memory(row, self._lengths)
+            own = self._kept.take(row.sampling.cache_salt, row.tokens) or NgramIndex(self._lengths)
+            memory = self._memories[row.request] = _Memory(row, self._lengths, own)
         period = memory.after(row.tokens, more, most)
         # The copy may run into its own end: then it goes on with itself, as repeating text does
         tokens = [period[i % len(period)] for i in range(most)] if period else []
@@ -65,20 +70,23 @@ def build(context: BuildContext) -> NgramDrafter:
 
 
 class _Memory:
-    """What may be copied for one request."""
+    """What may be copied for one request: its own text, as far as it is indexed, and its further ones."""
 
-    def __init__(self, row: Row, lengths: range) -> None:
+    def __init__(self, row: Row, lengths: range, own: NgramIndex) -> None:
+        self.salt = row.sampling.cache_salt
+        self.own = own
+        self.tokens: tuple[int, ...] = ()
         self._last = max(COMPARED, lengths[0])
-        self._own = NgramIndex(lengths)
         self._further = FurtherTexts(row.drafting.texts, lengths)
 
-    def after(self, tokens: Sequence[int], more: tuple[int, ...], most: int) -> Sequence[int]:
-        """What followed the longest match of a text that has `tokens`, then `more`: at most `most` tokens of a further
-        text, or all that follows in its own; () where nothing matches."""
-        self._own.extend(tokens)
+    def after(self, tokens: tuple[int, ...], more: tuple[int, ...], most: int) -> Sequence[int]:
+        """What followed the longest match of a text that has `tokens`, then `more`: in it, or in a further text. As much
+        as `most` tokens take, repeated if need be; () where nothing matches."""
+        self.own.extend(tokens)
+        self.tokens = tokens
         last = (*tokens[-self._last :], *more) if more else tokens
-        own = self._own.find(last)
+        own = self.own.find(last)
         further, matched = self._further.find(last)
         if matched and (not own or matched > alike(tokens, own, last)):
             return self._further.tokens[further : further + most]
-        return (*tokens[own:], *more) if own else ()
+        return (*tokens[own : own + most], *more) if own else ()

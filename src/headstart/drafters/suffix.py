@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
+from headstart.drafters.matching.kept import KeptMemories
 from headstart.drafters.matching.ngram_index import FurtherTexts
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import Place, SuffixTrie, Text
@@ -63,6 +64,7 @@ class SuffixDrafter(Drafter):
         self._hoped = self._got = 4.0
         self._trust = 1.0
         self._memories: dict[int, _Memory] = {}
+        self._kept: KeptMemories[tuple[SuffixTrie, Text]] = KeptMemories()
         self._outputs: dict[int, list[int]] = {}
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
@@ -80,7 +82,10 @@ class SuffixDrafter(Drafter):
 
     def release(self, request: int) -> None:
         memory, output = self._memories.pop(request, None), self._outputs.pop(request, None)
-        if memory is not None and output and self.store is not None:
+        if memory is None:
+            return
+        self._kept.keep(memory.salt, memory.text.tokens, (memory.trie, memory.text))
+        if output and self.store is not None:
             self.store.add(output, memory.salt)
 
     def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
@@ -102,7 +107,8 @@ class SuffixDrafter(Drafter):
     def _memory(self, row: Row) -> _Memory:
         memory = self._memories.get(row.request)
         if memory is None:
-            memory = self._memories[row.request] = _Memory(row, self._shortest)
+            kept = self._kept.take(row.sampling.cache_salt, row.tokens) or (SuffixTrie(), Text())
+            memory = self._memories[row.request] = _Memory(row, self._shortest, *kept)
         memory.follow(row.tokens)
         return memory
 
@@ -146,10 +152,10 @@ def build(context: BuildContext) -> SuffixDrafter:
 class _Memory:
     """One request's own text, and its further ones."""
 
-    def __init__(self, row: Row, shortest: int) -> None:
+    def __init__(self, row: Row, shortest: int, trie: SuffixTrie, text: Text) -> None:
         self.salt = row.sampling.cache_salt
-        self.trie = SuffixTrie()
-        self.text = Text()
+        self.trie = trie
+        self.text = text
         self._further = FurtherTexts(row.drafting.texts, range(max(SURE, shortest), shortest - 1, -1))
 
     def follow(self, tokens: Sequence[int]) -> None:
