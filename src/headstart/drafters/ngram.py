@@ -80,8 +80,8 @@ class _Memory:
         self._further = FurtherTexts(row.drafting.texts, lengths)
 
     def after(self, tokens: tuple[int, ...], more: tuple[int, ...], most: int) -> Sequence[int]:
-        """What followed the longest match of a text that has `tokens`, then `more`: in it, or in a further text. As much
-        as `most` tokens take, repeated if need be; () where nothing matches."""
+        """What followed the longest match of a text that has `tokens`, then `more`: in it, or in a further text. As
+        much as `most` tokens take, repeated if need be; () where nothing matches."""
         self.own.extend(tokens)
         self.tokens = tokens
         last = (*tokens[-self._last :], *more) if more else tokens
