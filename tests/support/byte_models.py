@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -18,16 +19,17 @@ CHAT_TEMPLATE = (
 
 
 def save_model(
-    path: Path, *, layers: int = 2, noise: float = 0.0, context: int = 256, nan: bool = False, chat: bool = False
-) -> Path:
+    path: Path, *, layers: int = 2, noise: float = 0.0, context: int = 256, nan: bool = False, chat: bool = False,
+    tokenizer: Any = None,
+) -> Path:  # fmt: skip
     """A Llama over bytes, always the same; `noise` makes a draft that is sometimes right, `nan` breaks its "N"; `chat`
-    gives it `CHAT_TEMPLATE`."""
-    tokenizer = byte_tokenizer()
+    gives it `CHAT_TEMPLATE`. tokenizer: one with further tokens behind the bytes."""
+    tokenizer = byte_tokenizer() if tokenizer is None else tokenizer
     if chat:
         tokenizer.chat_template = CHAT_TEMPLATE
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=258,
+        vocab_size=len(tokenizer),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=layers,

@@ -137,8 +137,8 @@ class Recording:
         "('consenting').",
     )  # fmt: skip
     responses: Path | None = _recording(
-        None, "Keep the answers of /v1/responses in this SQLite file (mode 600), which outlives the server. Default: in "
-        'memory. Requests with "store": false are left out.',
+        None, "Keep the answers of /v1/responses in this SQLite file (mode 600), which outlives the server; else they "
+        'are kept in memory. Requests with "store": false are left out.',
     )  # fmt: skip
     responses_days: int = _recording(30, "Forget responses that are older.", low=1)
     responses_limit: float = _recording(
