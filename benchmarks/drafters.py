@@ -43,7 +43,7 @@ from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import Distributions, DraftedDistributions, left, verify
 from headstart.types import Draft, Verdict
 
-PLAIN = "plain"
+PLAIN, MTP = "plain", "mtp"
 CHAIN, TREE = 5, 32
 """Nodes of the fixed drafts."""
 
@@ -84,6 +84,12 @@ def contenders(args: argparse.Namespace) -> dict[str, Contender]:
             "n-gram, EAGLE-3": Contender(("ngram", eagle)),
             "suffix, EAGLE-3": Contender(("suffix", eagle)),
         }
+    if args.mtp:
+        found |= {
+            "MTP, chains": Contender((MTP,), {"tree": "none"}),
+            "MTP, trees": Contender((MTP,), {"tree": "mixed"}),
+            "n-gram, MTP (auto)": Contender(("ngram", MTP)),
+        }
     found |= {
         "fixed: draft LM, chain": Contender((draft,), fixed=CHAIN),
         "fixed: draft LM, chain, by token": Contender((draft,), fixed=CHAIN, by_token=True),
@@ -95,6 +101,9 @@ def contenders(args: argparse.Namespace) -> dict[str, Contender]:
     if args.eagle is not None:
         found["fixed: EAGLE-3, chain"] = Contender((eagle,), {"tree": "none"}, fixed=CHAIN)
         found["fixed: EAGLE-3, tree"] = Contender((eagle,), {"tree": "mixed"}, fixed=TREE)
+    if args.mtp:
+        found["fixed: MTP, chain"] = Contender((MTP,), {"tree": "none"}, fixed=CHAIN)
+        found["fixed: MTP, tree"] = Contender((MTP,), {"tree": "mixed"}, fixed=TREE)
     if unknown := set(args.only or ()) - set(found):
         raise SystemExit(f"--only {' '.join(sorted(unknown))}: the drafters are {', '.join(found)}")
     return {name: each for name, each in found.items() if not args.only or name in args.only}
@@ -208,6 +217,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--drafter", default="bundled", help="the draft LM")
     parser.add_argument("--eagle", help='an EAGLE head; the bundled one with the bundled target ("none" for none)')
     parser.add_argument("--medusa", help="Medusa heads; likewise")
+    parser.add_argument("--mtp", action="store_true", help="the MTP head in the target's checkpoint")
     parser.add_argument("--prompts", type=Path, help="JSONL or a text file (the demo's prompts)")
     parser.add_argument(
         "--limit", type=int, default=8, help="prompts of each category, the first that fit (%(default)s)"

@@ -15,8 +15,10 @@ Decoding is timed as an answer of 1 + N tokens less one of 1 token. Its bytes ar
 one row reads: all but the embeddings that are read row by row. Their share of the read bandwidth is what a plain read
 of as many bytes with the same threads, in the same round, would need of the time of a token. Weights in a folder count
 in the bytes of headstart's format; a peer whose weights are another file, or in a format of its own, has no share.
-Memory is what a process took after it began to load the model: the cache, and what a library needs beside the weights,
-are part of it. It is divided by the weights that the engine was given, where these are known.
+Where a model has recurrent layers, `replay` is what a step costs more for the rows that they run again, and for the
+states that they write: the mean of the steps of a round, after each of which some rows are kept, over the step for
+which no row waits. Memory is what a process took after it began to load the model: the cache, and what a library needs
+beside the weights, are part of it. It is divided by the weights that the engine was given, where these are known.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -41,14 +43,18 @@ from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from workers import Worker
 
 from headstart.model import int4
 from headstart.model.gguf.files import open_gguf
+from headstart.model.states import FOLD
 
 FORMATS = ("float32", "bf16", "int8", "int4")
 ROWS = (1, 2, 4, 8, 16, 32)
 MANY = 8
 """Rows whose forward is compared with that of one."""
+REPLAYED = ((1, 1), (MANY, MANY // 2))
+"""Rows of a step, and those that it keeps, where the rows that recurrent layers run again are timed."""
 OPENVINO = "OpenVINO plain"
 REFERENCE = "headstart, the reference"
 PROMPT = 128
@@ -87,6 +93,7 @@ def weights_of_folder(folder: Path, kind: str) -> Weights:
             one = int4.BITS_OF_THE_HEAD
         return one * math.prod(shapes[name]) / 8
 
+    shapes = {name: shape for name, shape in shapes.items() if not name.startswith("mtp.")}  # a drafter
     tables = ("embed_tokens_per_layer.weight",) if tied else ("embed_tokens.weight", "embed_tokens_per_layer.weight")
     read = sum(size(name) for name in shapes if not name.endswith(tables))
     return Weights(int(sum(map(size, shapes))), int(read), int(config["vocab_size"]))
@@ -183,12 +190,28 @@ def measured(model: Path, kind: str, args: argparse.Namespace) -> dict[str, Any]
     try:
         found["decoding"] = decoding(race, weights, args)
         found["forwards"] = forwards(race, args.cached, args.repetitions, ROWS)
+        if (own := race.workers.get(OURS)) is not None and own.facts.get("recurrent"):
+            found["replays"] = {f"{rows} rows, {kept} kept": replays(own, rows, kept, args) for rows, kept in REPLAYED}
         found["memory"] = {name: memory_of(race, name) for name in race.workers}  # before long prompts fill the cache
         found["reading"] = reading(race, args.lengths, args.readings, weights.vocabulary)
         found["facts"] = {name: worker.facts for name, worker in race.workers.items()}
     finally:
         race.stop()
     return {**found, "figures": figures(found), "absent": {**absent, **race.absent}}
+
+
+def replays(worker: Worker, rows: int, kept: int, args: argparse.Namespace) -> dict[int, list[float]]:
+    """Seconds of forwards of so many rows, of which so many are kept, by how many rows wait in the log of the recurrent
+    layers and are run again first. Where `FOLD` of them wait, the forward writes a state, and then none wait."""
+    found: dict[int, list[float]] = {waiting: [] for waiting in range(0, FOLD + 1, kept)}
+    context = args.cached
+    worker.forward(rows, context)  # writes the state of what is cached
+    for _ in range(args.repetitions):
+        for waiting, seconds in found.items():
+            more = kept if waiting + kept <= FOLD else 0
+            seconds.append(worker.forward(rows, context, more))
+            context += more
+    return found
 
 
 def memory_of(race: Race, name: str) -> dict[str, int | None]:
@@ -203,7 +226,7 @@ def figures(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     speeds, bandwidth = found["decoding"]["tokens_per_second"], found["decoding"]["bandwidth"]
     weights = given_weights(found)
     peers = {name: rounds for name, rounds in speeds.items() if name in (THEIRS, OPENVINO)}
-    names = ("over_best_peer", "over_reference", "share_of_bandwidth", "many_rows", "memory")
+    names = ("over_best_peer", "over_reference", "share_of_bandwidth", "many_rows", "replay", "memory")
     made: dict[str, dict[str, float]] = {name: {} for name in names}
     if peers and OURS in speeds:
         best = max(peers.values(), key=median)
@@ -219,6 +242,9 @@ def figures(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
             made["share_of_bandwidth"][name] = median(shares)
     for name, by_rows in found["forwards"].items():
         made["many_rows"][name] = by_rows[MANY] / by_rows[1]
+    for steps, by_waiting in found.get("replays", {}).items():
+        without, *others = (median(seconds) for seconds in by_waiting.values())
+        made["replay"][steps] = mean(others) / without - 1
     for name, each in found["memory"].items():
         if each["taken"] is not None and name in weights:
             made["memory"][name] = each["taken"] / weights[name]["stored"]
@@ -307,7 +333,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         value = getattr(args, name)
         if min(value if isinstance(value, list) else [value]) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    longest = max(PROMPT + 1 + args.max_tokens, args.cached + max(ROWS), max(args.lengths) + 1)
+    stepped = args.cached + args.repetitions * FOLD + max(ROWS)
+    longest = max(PROMPT + 1 + args.max_tokens, stepped, max(args.lengths) + 1)
     args.context = longest + 8
     return args
 
@@ -332,6 +359,8 @@ def main(argv: list[str] | None = None) -> None:
             label = model.name if kind == "gguf" else f"{model.resolve().name} {kind}"
             found[label] = measured(model, kind, args)
             console.print(costs(found[label], f"{label}: "))
+            for steps, share in found[label]["figures"]["replay"].items():
+                console.print(f"rows run again, in steps of {steps}: {share:.1%} of a step", highlight=False)
             for name, reason in found[label]["absent"].items():
                 console.print(f"absent: {name}: {reason}", highlight=False, markup=False)
             record = {

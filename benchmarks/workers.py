@@ -66,10 +66,10 @@ class Worker:
             raise Absent(f"gave {[len(t) for t in tokens]} tokens where {new_tokens} for each prompt were asked for")
         return Sample(tokens, answer["seconds"], answer.get("forwards"))
 
-    def forward(self, rows: int, context: int) -> float:
-        """Seconds of one forward of so many rows after so many cached tokens."""
+    def forward(self, rows: int, context: int, kept: int = 0) -> float:
+        """Seconds of one forward of so many rows after so many cached tokens. kept: rows that are cached after it."""
         with self.turn():
-            self._send({"rows": rows, "context": context})
+            self._send({"rows": rows, "context": context, "kept": kept})
             return float(self._answer()["seconds"])
 
     @contextlib.contextmanager

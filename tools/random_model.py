@@ -5,6 +5,7 @@
     python tools/random_model.py gemma-3-1b --gguf FILE.gguf --type Q4_0
     python tools/random_model.py qwen3-0.6b --folder DIR --layers 4 --vocabulary 32000     # shallower, and fewer tokens
     python tools/random_model.py gemma-4-e2b --folder DIR --tiny      # every kind of layer, a few megabytes
+    python tools/random_model.py qwen3.5-0.8b --folder DIR --mtp      # with the MTP head beside the model
 
 How fast a model runs does not depend on what its weights say, so a random model is as fast as the real one: see
 benchmarks/shapes.py. Only the shapes are those of the published models. The weights are drawn from N(0, 0.02), norms
@@ -61,6 +62,28 @@ def _kinds(layers: int, period: int) -> list[str]:
     """Every period-th layer attends to everything, the others to a window."""
     return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]
 
+
+def _qwen3_5(hidden: int, intermediate: int) -> dict[str, Any]:
+    return {
+        "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": hidden, "intermediate_size": intermediate,
+        "num_hidden_layers": 24, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+        "layer_types": ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(24)],
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10],
+            "mrope_interleaved": True,
+        },
+    }  # fmt: skip
+
+
+_GRANITE_H: dict[str, Any] = {
+    "model_type": "granitemoehybrid", "vocab_size": 100352, "num_local_experts": 0, "num_experts_per_tok": 0,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+    "position_embedding_type": "nope", "embedding_multiplier": 12.0, "mamba_n_heads": 48, "mamba_d_state": 128,
+    "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "rope_parameters": _default(1e4),
+}  # fmt: skip
 
 _LFM2: dict[str, Any] = {
     "num_hidden_layers": 16, "num_key_value_heads": 8, "conv_L_cache": 3, "max_position_embeddings": 128000,
@@ -129,27 +152,19 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "lfm2", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 12288,
         "num_attention_heads": 32, **_LFM2,
     },
-    "qwen3.5-0.8b": {
-        "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 1024, "intermediate_size": 3584,
-        "num_hidden_layers": 24, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
-        "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,
-        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "max_position_embeddings": 262144,
-        "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
-        "layer_types": ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(24)],
-        "rope_parameters": {
-            "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10],
-            "mrope_interleaved": True,
-        },
-    },
+    "qwen3.5-0.8b": _qwen3_5(1024, 3584),
+    "qwen3.5-2b": _qwen3_5(2048, 6144),
     "granite-4-h-350m": {
-        "model_type": "granitemoehybrid", "vocab_size": 100352, "hidden_size": 768, "intermediate_size": 2048,
-        "shared_intermediate_size": 2048, "num_local_experts": 0, "num_experts_per_tok": 0, "num_hidden_layers": 32,
-        "num_attention_heads": 12, "num_key_value_heads": 4, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": True, "position_embedding_type": "nope", "attention_multiplier": 0.015625,
-        "embedding_multiplier": 12.0, "logits_scaling": 3.0, "residual_multiplier": 0.246, "mamba_n_heads": 48,
-        "mamba_d_head": 32, "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2,
+        **_GRANITE_H, "hidden_size": 768, "intermediate_size": 2048, "shared_intermediate_size": 2048,
+        "num_hidden_layers": 32, "max_position_embeddings": 32768, "attention_multiplier": 0.015625,
+        "logits_scaling": 3.0, "residual_multiplier": 0.246, "mamba_d_head": 32,
         "layer_types": ["full_attention" if i in (10, 13, 17, 27) else "linear_attention" for i in range(32)],
-        "rope_parameters": _default(1e4),
+    },
+    "granite-4-h-1b": {
+        **_GRANITE_H, "hidden_size": 1536, "intermediate_size": 4096, "shared_intermediate_size": 4096,
+        "num_hidden_layers": 40, "max_position_embeddings": 131072, "attention_multiplier": 0.0078125,
+        "logits_scaling": 6.0, "residual_multiplier": 0.22, "mamba_d_head": 64,
+        "layer_types": ["full_attention" if i in (5, 15, 25, 35) else "linear_attention" for i in range(40)],
     },
     "smollm3-3b": {
         "model_type": "smollm3", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008,
@@ -164,7 +179,7 @@ TINY: dict[str, Any] = {
     "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
     "global_head_dim": 128, "hidden_size_per_layer_input": 32, "query_pre_attn_scalar": 64, "sliding_window": 32,
     "shared_intermediate_size": 512, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64,
-    "linear_value_head_dim": 64, "mamba_n_heads": 16, "mamba_d_state": 32,
+    "linear_value_head_dim": 64, "mamba_n_heads": 16, "mamba_d_head": 32, "mamba_d_state": 32,
 }  # fmt: skip
 """Other numbers for a tiny model, of those that a shape has. Rows hold whole blocks of 256."""
 
@@ -226,6 +241,20 @@ def tensors_of(config: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(each.shape) for name, each in both}
 
 
+def mtp_tensors_of(config: Any) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of the MTP head that the checkpoints of this family hold: a layer with attention,
+    the matrix before it, and its norms."""
+    width = config.hidden_size
+    found: dict[str, tuple[int, ...]] = {"mtp.fc.weight": (width, 2 * width)}
+    found |= {f"mtp.{name}.weight": (width,) for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")}
+    own = f"model.layers.{config.layer_types.index('full_attention')}."
+    return found | {
+        name.replace(own, "mtp.layers.0.", 1): shape
+        for name, shape in tensors_of(config).items()
+        if name.startswith(own)
+    }
+
+
 @dataclass
 class Numbers:
     """Draws tensors, some rows at a time."""
@@ -267,6 +296,8 @@ def write_folder(
     GenerationConfig(eos_token_id=config.eos_token_id).save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     named = tensors_of(config)
+    if getattr(config, "mtp_num_hidden_layers", 0):
+        named |= mtp_tensors_of(config)
     header, total = safetensors_header(named, dtype)
     task = None if progress is None else progress.add_task(folder.name, total=total)
     numbers = Numbers.of(config, seed)
@@ -629,6 +660,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--layers", type=int, help="instead of the model's own number")
     parser.add_argument("--vocabulary", type=int, help=f"tokens, at least {SMALLEST_VOCABULARY}")
+    parser.add_argument("--mtp", action="store_true", help="write an MTP head into the folder, too (Qwen3.5)")
     parser.add_argument("--tiny", action="store_true", help="a few megabytes with layers of the same kinds")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     args = parser.parse_args(argv)
@@ -640,6 +672,10 @@ def main(argv: list[str] | None = None) -> None:
         if getattr(args, option) is not None and getattr(args, option) < least:
             parser.error(f"--{option} must be at least {least}")
     config = config_of(args.shape, layers=args.layers, vocabulary=args.vocabulary, tiny=args.tiny)
+    if args.mtp:
+        if config.model_type != "qwen3_5_text" or args.folder is None:
+            parser.error("--mtp is for folders of Qwen3.5")
+        config.mtp_num_hidden_layers = 1
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True) as progress:

@@ -203,9 +203,7 @@ def main() -> None:
     train, heldout = read(options.corpus / "train.jsonl"), read(options.corpus / "heldout.jsonl")
     model = build(options.layers, len(tokenizer), options.seed)
     body = torch.compile(model.model, dynamic=False)
-    optimiser = Optimiser(
-        model.named_parameters(), matrix_rate=options.matrix_rate, other_rate=options.other_rate, decay=0.05
-    )
+    optimiser = Optimiser(model.named_parameters(), matrix_rate=options.matrix_rate, other_rate=options.other_rate)
     feed, step, spent, tokens = Feed(train, tokenizer, options.tokens, options.seed), 0, 0.0, 0
     if found := latest(options.work):
         state = found.state()

@@ -4,7 +4,7 @@
     <- {"ready": {"versions": {...}, ...}}  or  {"error": "..."}
     -> {"prompts": [[ids], ...], "new_tokens": N}
     <- {"tokens": [[ids], ...], "seconds": s, "forwards": n or null}  or  {"error": "..."}
-    -> {"rows": N, "context": cached tokens}           where the worker can time a forward by itself
+    -> {"rows": N, "context": cached tokens, "kept": rows}      where the worker can time a forward by itself
     <- {"seconds": s}  or  {"error": "..."}
 
 What libraries print goes to standard error. Only the standard library is imported here: it runs everywhere.
@@ -24,8 +24,9 @@ Options = dict[str, Any]
 Complete = Callable[[list[list[int]], int], tuple[list[list[int]], int | None]]
 """(prompts, new tokens) -> (the new tokens of each prompt, target forwards or None). This call is what is timed."""
 
-Forward = Callable[[int, int], float]
-"""(rows, cached tokens) -> seconds of one forward of so many rows with logits for each."""
+Forward = Callable[[int, int, int], float]
+"""(rows, cached tokens, kept) -> seconds of one forward of so many rows with logits for each. The first `kept` of its
+rows are cached after that; the others are forgotten."""
 
 
 def resident_bytes() -> int:
@@ -57,7 +58,7 @@ def serve(build: Callable[[Options], tuple[Complete, dict[str, Any], *tuple[Forw
         request = json.loads(line)
         try:
             if "rows" in request:
-                answer({"seconds": forward[0](request["rows"], request["context"])})
+                answer({"seconds": forward[0](request["rows"], request["context"], request["kept"])})
                 continue
             start = time.perf_counter()
             tokens, forwards = complete(request["prompts"], request["new_tokens"])

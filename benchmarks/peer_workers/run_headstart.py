@@ -10,28 +10,29 @@ import torch
 from protocol import Complete, Forward, Options, resident_bytes, serve, versions
 
 import headstart as hs
+from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
 
 
-def timed_forward(runner: ModelRunner) -> Forward:
+def timed_forward(runner: ModelRunner, cache: Slots) -> Forward:
     """Forwards of a chain of draft nodes after cached tokens; what is cached is kept from call to call."""
-    cache = runner.new_cache(1)
     slot = cache.acquire()
-    held: list[int] = []
 
-    def forward(rows: int, context: int) -> float:
+    def forward(rows: int, context: int, kept: int) -> float:
         tokens = [number * 7919 % runner.vocab_size for number in range(context + rows)]
-        if len(held) != context:
-            cache.keep(slot, 0)
+        if cache.lengths[slot] != context:
+            cache.rewind(slot, 0)
             runner.forward([Segment(slot, tuple(tokens[:context]))], cache)
             cache.keep(slot, context)
-            held[:] = tokens[:context]
         segment = Segment(slot, (tokens[context],), Draft.chain(tokens[context + 1 :]), rows)
         start = time.perf_counter()
         runner.forward([segment], cache)
-        return time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        if kept:
+            cache.keep(slot, 1, range(kept - 1))
+        return seconds
 
     return forward
 
@@ -71,13 +72,15 @@ def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
         one = outputs[0].stats.target_forwards + outputs[0].stats.prefill_forwards
         return [list(output.tokens) for output in outputs], one if len(outputs) == 1 else None
 
+    cache = engine.target.new_cache(1)
     facts = {
         "versions": versions("headstart", "torch", "transformers"),
         "decoder": engine.target.decoder,
+        "recurrent": cache.states is not None,
         "bytes_before": before,
         "loaded_bytes": resident_bytes() - before,
     }
-    return complete, facts, timed_forward(engine.target)
+    return complete, facts, timed_forward(engine.target, cache)
 
 
 if __name__ == "__main__":

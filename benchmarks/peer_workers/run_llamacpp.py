@@ -5,6 +5,7 @@ Drafts are for one sequence at a time there; a batch is decoded plainly, with on
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -71,8 +72,13 @@ class Batch:
 
 
 def timed_forward(model: llama_cpp.Llama) -> Forward:
-    """Forwards of rows after cached tokens, on the context of `model`; what is cached is kept from call to call."""
+    """Forwards of rows after cached tokens, on the context of `model`; what is cached is kept from call to call.
+
+    The states of recurrent layers cannot be cut there: they are copied before, and copied back.
+    """
     context = model.ctx
+    recurrent = llama_cpp.llama_model_is_recurrent(model.model) or llama_cpp.llama_model_is_hybrid(model.model)
+    saved = (ctypes.c_uint8 * 0)()
     batch = llama_cpp.llama_batch_init(model.n_batch, 0, 1)
     held = -1
 
@@ -88,17 +94,25 @@ def timed_forward(model: llama_cpp.Llama) -> Forward:
             raise RuntimeError(f"llama_decode returned {code}")
         llama_cpp.llama_synchronize(context)
 
-    def forward(rows: int, cached: int) -> float:
-        nonlocal held
+    def forward(rows: int, cached: int, kept: int) -> float:
+        nonlocal held, saved
+        if kept:
+            raise ValueError("all rows are forgotten here")
         memory = llama_cpp.llama_get_memory(context)
         if held != cached:
             llama_cpp.llama_memory_clear(memory, True)
             decode(0, cached, judged=False)
             held = cached
+            if recurrent:
+                saved = (ctypes.c_uint8 * llama_cpp.llama_state_seq_get_size(context, 0))()
+                llama_cpp.llama_state_seq_get_data(context, saved, len(saved), 0)
         start = time.perf_counter()
         decode(cached, rows, judged=True)
         seconds = time.perf_counter() - start
-        llama_cpp.llama_memory_seq_rm(memory, 0, cached, -1)
+        if not recurrent:
+            llama_cpp.llama_memory_seq_rm(memory, 0, cached, -1)
+        elif llama_cpp.llama_state_seq_set_data(context, saved, len(saved), 0) != len(saved):
+            raise RuntimeError("the copy of the states was not taken back")
         return seconds
 
     return forward

@@ -19,7 +19,7 @@ from headstart.model.gguf import checkpoint
 from headstart.model.recipes import find_recipe, recipe_of
 
 IDS = list(range(3, 60))
-HYBRIDS = ("lfm2-350m", "lfm2-1.2b", "qwen3.5-0.8b", "granite-4-h-350m")
+HYBRIDS = ("lfm2-350m", "lfm2-1.2b", "qwen3.5-0.8b", "qwen3.5-2b", "granite-4-h-350m", "granite-4-h-1b")
 SHAPES = (
     "llama-3.2-1b", "qwen3-0.6b", "qwen3-1.7b", "gemma-3-1b", "gemma-4-e2b", "phi-4-mini", "smollm3-3b", *HYBRIDS
 )  # fmt: skip
@@ -81,7 +81,7 @@ def test_transformers_reads_the_folder(tool: ModuleType, tmp_path: Path, shape: 
     assert all(float(each.std()) == pytest.approx(0.02, rel=0.1) for each in stored.values())
     rows = {name: each for name, each in model.named_parameters() if each.dim() == 1 and not name.endswith(".bias")}
     norms = {float(each[0]) for each in rows.values()}
-    assert norms == {"gemma-3-1b": {0.0}, "qwen3.5-0.8b": {0.0, 1.0}}.get(shape, {1.0})
+    assert norms == {"gemma-3-1b": {0.0}, "qwen3.5-0.8b": {0.0, 1.0}, "qwen3.5-2b": {0.0, 1.0}}.get(shape, {1.0})
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -116,6 +116,14 @@ def test_a_file_says_what_the_folder_says(tool: ModuleType, tmp_path: Path, shap
     assert recipe_of(found) == recipe_of(config)
     assert found.max_position_embeddings == (2**20 if "granite" in shape else config.max_position_embeddings)
     assert found.tie_word_embeddings
+
+
+def test_a_folder_with_an_mtp_head_drafts_with_it(tool: ModuleType, tmp_path: Path) -> None:
+    tool.main(["qwen3.5-0.8b", "--tiny", "--mtp", "--folder", str(tmp_path)])
+    engine = hs.load(str(tmp_path), "mtp", max_length=128, pacing="fixed")
+    assert engine.generate(IDS, hs.Sampling(max_tokens=4, ignore_eos=True)).error is None
+    with pytest.raises(SystemExit):
+        tool.main(["lfm2-350m", "--tiny", "--mtp", "--folder", str(tmp_path / "other")])
 
 
 def test_the_file_of_llama_turns_as_the_folder_does(tool: ModuleType, tmp_path: Path) -> None:

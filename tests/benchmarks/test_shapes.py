@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import json
@@ -192,6 +193,26 @@ def test_two_shapes_are_compared_by_the_bytes_that_they_read(bench: ModuleType) 
     made = bench.figures(found)
     assert made["over_reference"] == {"headstart plain": pytest.approx((0.5 + 0.75) / 2)}
     assert made["share_of_bandwidth"]["headstart, the reference"] == pytest.approx(0.7)
+
+
+def test_the_share_of_the_rows_that_recurrent_layers_run_again(bench: ModuleType) -> None:
+    """Steps are asked for so that each finds as many rows waiting as it is counted under, and none are lost."""
+    asked: list[tuple[int, int, int]] = []
+
+    class Stepping:
+        def forward(self, rows: int, context: int, kept: int = 0) -> float:
+            asked.append((rows, context, kept))
+            return 1.0 + (context - 20) % 8 / 100 + 0.2 * (kept == 0)
+
+    args = argparse.Namespace(cached=20, repetitions=2)
+    found = bench.replays(Stepping(), 8, 4, args)
+    assert asked == [(8, 20, 0), (8, 20, 4), (8, 24, 4), (8, 28, 0), (8, 28, 4), (8, 32, 4),
+                     (8, 36, 0)]  # fmt: skip
+    assert found == {0: [1.0, 1.0], 4: [1.04, 1.04], 8: [1.2, 1.2]}
+    assert list(bench.replays(Stepping(), 1, 1, args)) == list(range(9))
+    empty = {"decoding": {"tokens_per_second": {}, "bandwidth": []}, "forwards": {}, "memory": {}, "weights": {}}
+    made = bench.figures({**empty, "replays": {"8 rows, 4 kept": found}})
+    assert made["replay"] == {"8 rows, 4 kept": pytest.approx(0.12)}
 
 
 def test_who_is_absent_is_listed(bench: ModuleType, models: Path, fakes: Path) -> None:

@@ -19,7 +19,7 @@ from headstart.base.options import values_of
 from headstart.commands.cli import app
 from headstart.commands.terminal import harmless
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.types import Sampling
+from headstart.types import Sampling, Structure
 
 DEFAULTS = values_of(TargetOptions()) | values_of(EngineOptions(max_batch_size=1))
 """What `headstart.load` is given beside target and drafter; there are no more slots than prompts."""
@@ -388,3 +388,33 @@ def test_a_closed_pipe_is_quiet() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+# -- the form of the text ----------------------------------------------------------------------------------------------
+
+
+def test_a_schema_a_regex_or_a_grammar_reaches_the_request(engine: FakeEngine, tmp_path: Path) -> None:
+    schema, lark, gbnf = tmp_path / "book.json", tmp_path / "words.lark", tmp_path / "words.gbnf"
+    schema.write_text('{"type": "object"}')
+    lark.write_text('start: "a"')
+    gbnf.write_text('root ::= "a"')
+    wanted = {
+        ("--json-schema", str(schema)): Structure("schema", '{"type": "object"}'),
+        ("--regex", "a+"): Structure("regex", "a+"),
+        ("--grammar", str(lark)): Structure("lark", 'start: "a"'),
+        ("--grammar", str(gbnf)): Structure("gbnf", 'root ::= "a"'),
+    }
+    for words, structure in wanted.items():
+        assert run("prompt", *words).exit_code == 0
+        assert engine.requests[-1].sampling == Sampling(structure=structure)
+    empty = tmp_path / "empty"
+    empty.write_text(" ")
+    for words, problem in (
+        (["--regex", "a", "--json-schema", str(schema)], "--json-schema and --regex exclude each other"),
+        (["--grammar", str(empty)], "is empty"),
+        (["--grammar", str(tmp_path / "none")], "cannot be read"),
+        (["--regex", "a", "--min-tokens", "2"], "min_tokens and structure exclude each other"),
+    ):
+        result = run("prompt", *words)
+        assert result.exit_code == 2
+        assert problem in " ".join(result.stderr.split())

@@ -15,12 +15,13 @@ from headstart.train import (
     DraftTraining,
     Eagle3Training,
     MedusaTraining,
+    MtpTraining,
     Shape,
     Training,
     TrainingResult,
 )
 
-KINDS = [("draft", DraftTraining), ("eagle3", Eagle3Training), ("medusa", MedusaTraining)]
+KINDS = [("draft", DraftTraining), ("eagle3", Eagle3Training), ("medusa", MedusaTraining), ("mtp", MtpTraining)]
 
 
 @pytest.fixture
@@ -32,9 +33,10 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Training]:
         assert callable(observe)
         calls.append(options)
         acceptance = Acceptance(rate={}, length={}, kl=0.0, target_nats=0.0, draft_nats=0.0, tokens=1)
-        return TrainingResult(Path(options.output), 7, 70, 1.0, acceptance)
+        used = str(options.target), str(options.output)
+        return TrainingResult(Path(options.output), 7, 70, 1.0, acceptance, used=used)
 
-    for name in ("train_draft", "train_eagle3", "train_medusa"):
+    for name in ("train_draft", "train_eagle3", "train_medusa", "train_mtp"):
         monkeypatch.setattr(training, name, train)
     return calls
 

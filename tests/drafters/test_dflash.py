@@ -257,19 +257,26 @@ def test_greedy_text_is_that_of_transformers(
     assert sum(out.stats.drafted for out in outs) > sum(out.stats.accepted for out in outs) > 0
 
 
+SLOW = pytest.mark.slow  # the exactness matrix has DFlash and DSpark heads with each tree, under both rules
+
+
 @pytest.mark.parametrize(
     ("kind", "tree", "rule"),
     [
-        (None, "none", "exact"),
-        ("vanilla", "none", "coupled"),
         ("gated", "none", "exact"),
-        ("rnn", "none", "exact"),
-        ("rnn", "sampled", "exact"),
-        ("vanilla", "sampled", "coupled"),
-        (None, "sampled", "exact"),
+        *(
+            pytest.param(*cell, marks=SLOW)
+            for cell in (
+                (None, "none", "exact"),
+                ("vanilla", "none", "coupled"),
+                ("rnn", "none", "exact"),
+                ("rnn", "sampled", "exact"),
+                ("vanilla", "sampled", "coupled"),
+                (None, "sampled", "exact"),
+            )
+        ),
     ],
 )
-@pytest.mark.slow  # the exactness matrix has DFlash and DSpark heads with each tree, under both rules
 def test_chi_square(
     kind: str | None, tree: str, rule: Any, folder: Path, root: Path, engine_of: Callable[..., Engine]
 ) -> None:

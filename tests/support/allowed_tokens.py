@@ -30,16 +30,14 @@ class AllowedTokens:
         """By a matcher that has taken these tokens and nothing else."""
         bare = Structure(structure.kind, structure.text, structure.whitespace, structure.spelling, structure.lenient)
         matcher = self._grammars.compiled(bare).fresh()
-        if matcher.try_consume_tokens(list(text)) < len(text):
-            return range(self._size)  # there is no such text
+        if self._end in text or matcher.try_consume_tokens(list(text)) < len(text):
+            return range(self._size)  # behind the end, or there is no such text
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
         assert not matcher.is_error()
         return [token for token in np.flatnonzero(bits).tolist() if token < self._size]
 
     def _found(self, structure: Structure, text: Text) -> Sequence[int]:
         everything = range(self._size)
-        if self._end in text:
-            return everything
         if structure.after:
             behind = _behind(text, structure.after)
             if behind is None:

@@ -23,8 +23,8 @@ def save_model(
     tokenizer: Any = None,
 ) -> Path:  # fmt: skip
     """A Llama over bytes, always the same; `noise` makes a draft that is sometimes right, `nan` breaks its "N"; `chat`
-    gives it `CHAT_TEMPLATE`. tokenizer: one with further tokens behind the bytes."""
-    tokenizer = byte_tokenizer() if tokenizer is None else tokenizer
+    gives it `CHAT_TEMPLATE`; `tokenizer` may have more tokens."""
+    tokenizer = tokenizer or byte_tokenizer()
     if chat:
         tokenizer.chat_template = CHAT_TEMPLATE
     torch.manual_seed(0)

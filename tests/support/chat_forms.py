@@ -53,7 +53,7 @@ _CALLS: dict[str, tuple[str, str, str, str]] = {
     "mistral-list": (
         "[TOOL_CALLS][", f'{{"name": "{_NAMED}", "arguments": {_JSON}, "id": "{{{{ call.id }}}}"}}', ", ", "]",
     ),
-    "gemma4": ("", f"<|tool_call>call:{_NAMED}{{{_GEMMA}}}<tool_call|>", "", ""),
+    "gemma4": ("", f"<|tool_call>call:{_NAMED}" + "{{ '{' }}" + _GEMMA + "}<tool_call|>", "", ""),
     "glm": (
         "", f"<tool_call>{_NAMED}\n"
         + _XML.replace("KEY", f"<arg_key>{{{{ key }}}}</arg_key>\n<arg_value>{_TEXT}</arg_value>\n") + "</tool_call>",

@@ -76,6 +76,23 @@ HYBRIDS: dict[str, Any] = {
             **more,
         }
     ),
+    "nemotron_h": lambda **more: tf.NemotronHConfig(  # layers of one part
+        **{
+            **_ALL,
+            "layer_norm_epsilon": 0.1,
+            "head_dim": 16,
+            "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention", "mlp"],
+            "time_step_min": 1e-9,  # below which transformers raises the steps of a prompt, and not those of one token
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 16,
+            "ssm_state_size": 32,
+            "n_groups": 2,
+            "use_bias": True,
+            "mlp_bias": True,
+            "num_nextn_predict_layers": 0,
+            **more,
+        }
+    ),
 }  # fmt: skip
 
 

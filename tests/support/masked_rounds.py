@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headstart.drafters.forced import certain_after
 from headstart.engine.drafts import allowed_part
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.rule.distributions import sampling_rows
@@ -48,6 +49,8 @@ class World:
         self.model: Any = cache(self._plain)
         self.rows: Callable[[SamplingState, Draft], tuple[SamplingRow, ...]] = sampling_rows
         self.cuts_drawn = False
+        self.lengthens = False
+        """Whether what is certain after a chain is drafted as well."""
 
     def _plain(self, context: tuple[int, ...]) -> Any:
         """The target's distribution after every context, from a state that was extended to it token by token."""
@@ -97,6 +100,11 @@ class World:
                         q[token] = Fraction(0)
                         q = q / q.sum() if q.sum() > 0 else q
             level = below
+        if self.lengthens and all(state.place.after(tokens[:i]).allows(token) for i, token in enumerate(tokens)):
+            for token in certain_after(state.place.after(tokens), 3):
+                tokens.append(token)
+                parents.append(len(tokens) - 2)
+                q_of.append(np.array([Fraction(int(each == token)) for each in range(self.vocab)], dtype=object))
         draft = Draft(tuple(tokens), tuple(parents))
         if drawn is None or self.cuts_drawn:
             draft = allowed_part(draft, state.place)  # of a chain, its beginning

@@ -14,11 +14,11 @@ from headstart.train import DraftTraining, Eagle3Training, output, train_draft, 
 from headstart.train.payoff import measure_payoff
 
 
-def test_a_draft_s_payoff_adds_up(options: DraftTraining, target: Path) -> None:
+def test_a_draft_s_payoff_adds_up(options: DraftTraining) -> None:
     result = train_draft(replace(options, steps=2))
     assert 1 <= len(result.prompts) <= 6
     assert all(len(prompt) == 16 for prompt in result.prompts)
-    payoff = measure_payoff(target, result, device="cpu", new_tokens=8)
+    payoff = measure_payoff(result, device="cpu", new_tokens=8)
     assert payoff.predicted_tokens_per_round == pytest.approx(1 + result.acceptance.length["0"])
     assert 1 <= payoff.tokens_per_round <= 5
     assert payoff.measured == pytest.approx(payoff.drafted_rate / payoff.plain_rate)
@@ -47,7 +47,7 @@ def test_a_head_s_payoff(options: DraftTraining, target: Path, texts: Path, tmp_
             device="cpu",
         )
     )
-    assert 1 <= measure_payoff(target, result, device="cpu", new_tokens=8).tokens_per_round <= 5
+    assert 1 <= measure_payoff(result, device="cpu", new_tokens=8).tokens_per_round <= 5
 
 
 def test_the_command_says_both(target: Path, texts: Path, tmp_path: Path) -> None:

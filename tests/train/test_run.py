@@ -68,6 +68,9 @@ class CountingStudent:
     def write(self, folder: Path) -> None:
         self.written = self.module.weight.item()
 
+    def used(self, folder: Path) -> tuple[str, str]:
+        return "target", str(folder)
+
     def facts(self) -> dict[str, Any]:
         return {}
 

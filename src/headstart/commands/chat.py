@@ -19,6 +19,7 @@ from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
 from headstart.commands.figures import Total, stats_table
 from headstart.commands.options import but, command
+from headstart.commands.structure import StructureOptions
 from headstart.commands.terminal import for_stdout, harmless, messages, output, print_error, say
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.chat.conversation import Conversation, Piece, ask_with_room, check_chat
@@ -48,6 +49,7 @@ def chat(
     sampling: Annotated[Sampling, but("temperature", "logprobs", "logprobs_mode", "ignore_eos")] = Sampling(  # noqa: B008
         max_tokens=1024
     ),
+    structure: StructureOptions,
     colors: bool = option(False, "Begin with colours that show which tokens were guessed."),
     history: bool = option(
         True, "Remember what was typed, for the arrow keys, from one chat to the next.", "--history/--no-history"
@@ -64,6 +66,7 @@ def chat(
         headstart chat --target path/to/model "Why is the sky blue?"
         git diff | headstart chat --target path/to/model --system "Write a commit message for this diff."
     """  # fmt: skip
+    sampling = structure.of(sampling)
     talks = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     read = _reader(history=history) if talks else None
     options = replace(options, max_batch_size=1, prefix_cache=True)

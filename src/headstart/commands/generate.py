@@ -23,6 +23,7 @@ from headstart.commands import loading as cli
 from headstart.commands.figures import Total, output_as_json, stats_table
 from headstart.commands.options import command
 from headstart.commands.prompts import read_prompts
+from headstart.commands.structure import StructureOptions
 from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error, progress_bar, say
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Output, Sampling
@@ -57,6 +58,7 @@ def generate(
     loading: TargetOptions,
     options: EngineOptions,
     sampling: Sampling,
+    structure: StructureOptions,
     as_json: bool = option(False, "One JSON object per prompt, one per line.", "--json", panel=_OUT),
     stats: bool = option(False, "Print speed and acceptance to standard error.", panel=_OUT),
     trace: Path | None = option(
@@ -75,12 +77,14 @@ def generate(
         headstart generate "def add(a, b):"
         headstart generate --chat "Why is the sky blue?" --target HuggingFaceTB/SmolLM2-135M-Instruct
         headstart generate "def add(a, b):" --temperature 0.8 --top-p 0.95 --seed 7 --stats
+        headstart generate --chat "Who wrote Emma, and when?" --json-schema book.json
         headstart generate "def add(a, b):" --trace run.jsonl
         cat prompt.txt | headstart generate --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
         headstart generate --prompts humaneval.jsonl --max-tokens 128 --json > answers.jsonl
     """
     if sampling.logprobs is not None and not as_json:
         raise InvalidOption("--logprobs needs --json", hint="add --json: log-probabilities have no place in the text")
+    sampling = structure.of(sampling)
     cli.check_outputs(trace, None)
     items = read_prompts(prompt, prompts, split=split)
     slots = min(options.max_batch_size, len(items))  # a slot takes the memory of a whole context

@@ -12,7 +12,15 @@ from headstart import train as training
 from headstart.base.errors import HeadstartError
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
-from headstart.train.options import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape, Training
+from headstart.train.options import (
+    DraftTraining,
+    Eagle3Training,
+    ExitTraining,
+    MedusaTraining,
+    MtpTraining,
+    Shape,
+    Training,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,6 +63,23 @@ def eagle3(options: Eagle3Training) -> None:
         headstart demo --target my-model --drafter my-head
     """
     _run(training.train_eagle3, options)
+
+
+@train.command()
+@command
+def mtp(options: MtpTraining) -> None:
+    """Train an MTP head: the layer that Qwen3.5 checkpoints hold beside their model.
+
+    A head that the target's checkpoint holds is trained further, with its own drafts, as it will be used; a target
+    without one gets one. What is written is a checkpoint of the target with the head in it. A run can be stopped at any
+    moment; the same command continues from its last checkpoint.
+
+    **Examples**
+
+        headstart train mtp src/ --target my-qwen3.5 --output my-qwen3.5-mtp --minutes 30
+        headstart generate --target my-qwen3.5-mtp --drafter mtp "..."
+    """
+    _run(training.train_mtp, options)
 
 
 @train.command()
@@ -109,7 +134,8 @@ def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     if result.phases:
         console.print(in_words(result.phases), soft_wrap=True)
     _print_payoff(console, result, options)
-    console.print(f"next  headstart demo --target {options.target} --drafter {result.path}", soft_wrap=True)
+    target, drafter = result.used
+    console.print(f"next  headstart demo --target {target} --drafter {drafter}", soft_wrap=True)
 
 
 def _print_payoff(console: Console, result: TrainingResult, options: Training) -> None:
@@ -123,7 +149,7 @@ def _print_payoff(console: Console, result: TrainingResult, options: Training) -
     from headstart.train.payoff import measure_payoff
 
     try:
-        payoff = measure_payoff(options.target, result, device=options.device)
+        payoff = measure_payoff(result, device=options.device)
     except HeadstartError as error:
         messages().print(f"the speedup was not measured: {error}", soft_wrap=True)
         return

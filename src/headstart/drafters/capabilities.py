@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
-from headstart.types import Draft
+from headstart.types import NO_DRAFT, Draft
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +35,10 @@ def _given(drafter: Drafter, member: str, default: _T) -> _T:
 
 def _no_weights() -> Iterable[Tensor]:
     return ()
+
+
+def _no_guess(row: Row, tokens: Sequence[int], most: int) -> Draft:  # noqa: ARG001 -- the default of `beyond`
+    return NO_DRAFT
 
 
 def _nothing(target: ModelRunner, cache: Slots) -> None:  # noqa: ARG001 -- the default of `attach`
@@ -63,6 +67,13 @@ def draws(drafter: Drafter) -> bool:
 def copies(drafter: Drafter) -> bool:
     """`copies`: whether its drafts are copied from text, so that a call costs next to nothing and changes nothing."""
     return bool(_given(drafter, "copies", False))
+
+
+def beyond(drafter: Drafter, row: Row, tokens: Sequence[int], most: int) -> Draft:
+    """`beyond(row, tokens, most)`: a chain of at most so many guesses that follow the row's text and, after it, draft
+    tokens that may not come. Only of drafters that copy: they must not take these tokens for text. Without it a
+    drafter guesses after the text alone."""
+    return _given(drafter, "beyond", _no_guess)(row, tokens, most)
 
 
 def taps(drafter: Drafter) -> tuple[int, ...]:

@@ -63,6 +63,14 @@ class Cascade(Drafter):
         found = [good.get(row.request) or weak.get(row.request) or Draft() for row in rows]
         return [self._with_passed_over(*each) for each in zip(rows, found, strict=True)]
 
+    def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
+        """The first guess of a copying member that may draft at all."""
+        for member in self._copying:
+            nodes = min(most, _limited(row, member).budget.nodes)
+            if nodes > 0 and may_draft(member, row) and len(found := capabilities.beyond(member, row, tokens, nodes)):
+                return replace(found, source=member.name)
+        return Draft()
+
     def _with_passed_over(self, row: Row, draft: Draft) -> Draft:
         """The draft, with what copying members that pacing passes over would have drafted: their acceptance shows when
         they should draft again."""

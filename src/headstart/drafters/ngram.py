@@ -7,6 +7,7 @@ wins. It costs microseconds and little memory, and pays on text that quotes itse
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Row, Weights
@@ -39,15 +40,22 @@ class NgramDrafter(Drafter):
     def release(self, request: int) -> None:
         self._indexes.pop(request, None)
 
+    def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
+        return self._copy(row, tuple(tokens), most)
+
     def _one(self, row: Row) -> Draft:
+        return self._copy(row, (), row.budget.nodes)
+
+    def _copy(self, row: Row, more: tuple[int, ...], most: int) -> Draft:
+        """What followed the last tokens of the row's text and `more`, earlier in the text."""
         index = self._indexes.setdefault(row.request, _Index(self._lengths))
         index.extend(row.tokens)
-        after = index.find(row.tokens)
+        after = index.find((*row.tokens[-self._lengths[0] :], *more) if more else row.tokens)
         if after is None:
             return Draft()
         # The copy may run into its own end: then it goes on with itself, as repeating text does
-        period = row.tokens[after:]
-        return Draft.chain([period[i % len(period)] for i in range(row.budget.nodes)])
+        period = (*row.tokens[after:], *more)
+        return replace(Draft.chain([period[i % len(period)] for i in range(most)]), source=self.name)
 
 
 def build(context: BuildContext) -> NgramDrafter:

@@ -9,6 +9,7 @@ whatever was predicted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Row, Weights
@@ -48,12 +49,20 @@ class PredictionDrafter(Drafter):
     def release(self, request: int) -> None:
         self._pointers.pop(request, None)
 
+    def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
+        if not row.drafting.prediction:
+            return Draft()
+        return replace(Draft.chain(self._pointer(row).beyond(row.tokens, tokens, most)), source=self.name)
+
     def _one(self, row: Row) -> Draft:
+        return Draft.chain(self._pointer(row).next(row.budget.nodes))
+
+    def _pointer(self, row: Row) -> _Pointer:
         pointer = self._pointers.get(row.request)
         if pointer is None:
             pointer = self._pointers[row.request] = _Pointer(row.drafting.prediction, row.prompt_tokens)
         pointer.follow(row.tokens)
-        return Draft.chain(pointer.next(row.budget.nodes))
+        return pointer
 
 
 def build(context: BuildContext) -> PredictionDrafter:
@@ -84,6 +93,15 @@ class _Pointer:
         return self._prediction[
             at : min((place for place in self._refused if at <= place < at + count), default=at + count)
         ]
+
+    def beyond(self, tokens: Sequence[int], more: Sequence[int], count: int) -> Sequence[int]:
+        """The predicted tokens that should come after `more`, which follows the text so far and may not come."""
+        at = self._at
+        if at is not None and tuple(self._prediction[at : at + len(more)]) == tuple(more):
+            at += len(more)
+        else:
+            at = self._found((*tokens[-LONGEST:], *more))
+        return () if at is None else self._prediction[at : at + count]
 
     def follow(self, tokens: Sequence[int]) -> None:
         """Take in what the text has gained since the last time. tokens: all of it."""

@@ -68,7 +68,7 @@ class SuffixDrafter(Drafter):
 
     def observe(self, observation: Observation) -> None:
         step = observation.step
-        if step.draft.source == self.name and step.draft.expected is not None:
+        if step.draft.source == self.name and step.draft.expected is not None and not step.draft.forced:
             # Shares are no probabilities: what stood here once may never come again. How far they are is learnt
             self._hoped += _SLOW * (step.draft.expected / self._trust - self._hoped)
             self._got += _SLOW * (len(step.path) - self._got)
@@ -81,11 +81,27 @@ class SuffixDrafter(Drafter):
         if memory is not None and output and self.store is not None:
             self.store.add(output, memory.salt)
 
-    def _one(self, row: Row) -> Draft:
+    def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
+        memory = self._memory(row)
+        text = (*row.tokens[-LONGEST:], *tokens)
+        trie = memory.trie
+        for length in self._lengths(trie.longest(text, min(LONGEST, trie.depth))):
+            place = trie.find(text[len(text) - length :])
+            if place is not None:
+                draft, _ = _chain(trie, place, min(most, FACTOR * length), loop=False)
+                if len(draft):
+                    return replace(draft, source=self.name)
+        return Draft()
+
+    def _memory(self, row: Row) -> _Memory:
         memory = self._memories.get(row.request)
         if memory is None:
             memory = self._memories[row.request] = _Memory(row.sampling.cache_salt)
         memory.follow(row.tokens)
+        return memory
+
+    def _one(self, row: Row) -> Draft:
+        memory = self._memory(row)
         best, most = Draft(), 0.0
         for trie, place, matched in self._matches(memory, row):
             nodes = min(row.budget.nodes, FACTOR * matched)

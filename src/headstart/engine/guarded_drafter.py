@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import index
 
 from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
 from headstart.drafters import Drafter, Foresees, Observation, Row, capabilities
+from headstart.drafters.forced import first_run, with_certain, without_asking
 from headstart.engine.drafts import DraftCheck, allowed_part
 from headstart.engine.in_words import in_words
 from headstart.model.cache import Slots
@@ -46,18 +48,27 @@ class GuardedDrafter:
         self._check = DraftCheck(target.vocab_size)
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
-        """A draft for each row, empty where the row has no budget or the drafter failed."""
+        """A draft for each row: what is certain there, and what the drafter guesses. Nothing is guessed where the row
+        has no budget or the drafter failed."""
+        runs = {row.request: first_run(row) for row in rows if row.room > 0 and row.sampling_state.masks}
         wanting = [row for row in rows if row.budget.nodes > 0]
-        if not wanting:
-            return [NO_DRAFT] * len(rows)
+        drafts: dict[int, Draft] = {}
         try:
-            asked = [row for row in wanting if capabilities.applies(self.drafter, row)]
+            asked: list[Row] = []
+            for row in wanting:
+                run = runs.get(row.request)
+                known = None if run is None else without_asking(row, self.drafter, run)
+                if known is not None:
+                    drafts[row.request] = self._marked(row, self._check.take(known, row.room, self.name))
+                elif capabilities.applies(self.drafter, row):
+                    asked.append(row)
             proposed = self.drafter.propose(asked) if asked else ()
-            drafts = {row.request: self._taken(row, draft) for row, draft in zip(asked, proposed, strict=True)}
+            for row, draft in zip(asked, proposed, strict=True):
+                drafts[row.request] = self._taken(row, draft, runs.get(row.request))
         except CONTAINED as error:  # whatever it is, the target goes on
             self._fail([row.request for row in wanting], error)
-            return [NO_DRAFT] * len(rows)
-        return [drafts.get(row.request, NO_DRAFT) for row in rows]
+            drafts = {}
+        return [drafts.get(row.request) or runs.get(row.request, NO_DRAFT) for row in rows]
 
     def observe(self, observation: Observation) -> None:
         try:
@@ -71,15 +82,33 @@ class GuardedDrafter:
         except CONTAINED as error:  # whatever it is, the target goes on
             self._fail([request], error)
 
-    def _taken(self, row: Row, draft: Draft) -> Draft:
-        """The draft as the rule takes it. Where it is refused, its own request alone goes on without."""
+    def _taken(self, row: Row, draft: Draft, run: Draft | None) -> Draft:
+        """The draft as the rule takes it. Where it is refused, its own request alone goes on without.
+
+        run: what is certain after x0; None where nothing can be.
+        """
         try:
             taken = self._check.take(draft, row.budget.nodes, self.name)
-            state = row.sampling_state
-            return allowed_part(taken, state.place) if taken.q is None and state.masks else taken
+            if run is None:
+                return taken
+            if taken.q is None and not taken.is_chain:
+                taken = allowed_part(taken, row.sampling_state.place)
+            whole = with_certain(row, self.drafter, taken, run)
+            return self._marked(row, whole if whole is taken else self._check.take(whole, row.room, self.name))
         except DrafterFailed as failure:
             self.failures[row.request] = failure
             return NO_DRAFT
+
+    def _marked(self, row: Row, draft: Draft) -> Draft:
+        """The draft, in which the nodes are named that are certain."""
+        places = [row.sampling_state.place]
+        forced = []
+        for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+            above = places[parent + 1]
+            if above.forced() == token:
+                forced.append(node)
+            places.append(above.after((token,)))
+        return replace(draft, forced=tuple(forced)) if forced else draft
 
     def _fail(self, requests: Sequence[int], error: BaseException) -> None:
         failure = DrafterFailed(

@@ -180,6 +180,7 @@ class Request:
             accepted_by_source=dict(tally.accepted_by_source),
             refused_by_source=dict(tally.refused_by_source),
             ahead=tally.ahead,
+            forced=tally.forced,
         )
         return Output(
             text=self.text.text,
@@ -198,7 +199,7 @@ class _Tally:
     """Running counts behind `Stats`."""
 
     def __init__(self) -> None:
-        self.steps = self.forwards = self.prefills = self.drafted = self.accepted = 0
+        self.steps = self.forwards = self.prefills = self.drafted = self.accepted = self.forced = 0
         self.positions = PositionCounts()
         self.accepted_by_source: Counter[str] = Counter()
         self.refused_by_source: Counter[str] = Counter()
@@ -212,12 +213,14 @@ class _Tally:
             self.prefills += step.rows > 0
             return
         self.forwards += 1
-        self.drafted += len(step.draft)
-        self.accepted += step.accepted
-        deepest = max(step.draft.depths, default=0)
-        self.positions.add(deepest, len(step.path))
+        self.drafted += step.draft.guesses
+        self.forced += step.forced
+        accepted, right = step.accepted - step.forced, step.draft.guesses_in(step.path)
+        self.accepted += accepted
+        deepest = step.draft.guessed_levels
+        self.positions.add(deepest, right)
         if deepest:
-            self.accepted_by_source[step.draft.source] += step.accepted
-            self.refused_by_source[step.draft.source] += len(step.path) < deepest
+            self.accepted_by_source[step.draft.source] += accepted
+            self.refused_by_source[step.draft.source] += right < deepest
         if step.draft.prepared is not None:
             self.ahead = (self.ahead or AheadStats()).counting(step.draft.prepared)

@@ -179,7 +179,7 @@ class AdaptivePacing(Pacing):
         """Levels that were drafted: of a tree, those that its budget buys, however deep what was kept of it goes."""
         if step.draft.source != source.name:
             return 0
-        return source.levels(step.budget.max_nodes.get(source.name, 0)) if source.drafts_trees else len(step.draft)
+        return source.levels(step.budget.max_nodes.get(source.name, 0)) if source.drafts_trees else step.draft.guesses
 
     def release(self, request: int) -> None:
         self._states.pop(request, None)

@@ -58,7 +58,7 @@ class RowState:
             tried: the source that was on trial in this step.
         """
         asked = NOTHING_ASKED
-        if step.budget.nodes and step.rows:
+        if step.budget.nodes and step.rows and (step.draft.guesses or not step.draft.forced):
             for other in step.draft.passed_over:
                 self._learn_unused(other, step, sources)
             asked = self._learn_used(step, sources)
@@ -85,7 +85,7 @@ class RowState:
             if belief.prior.trees is not None:
                 belief.learn_tree(step.draft, step.path, nodes)
             else:
-                belief.learn(len(step.path), max(step.draft.depths))
+                belief.learn(step.draft.guesses_in(step.path), step.draft.guessed_levels)
             break
         return Asked(asked, unread)
 

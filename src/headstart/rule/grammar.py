@@ -40,7 +40,7 @@ KEPT = 64
 KEPT_BYTES = 1 << 20
 """Of the texts of those grammars together."""
 SLOW_PROBE = 0.25
-"""Seconds that one of the first masks may take."""
+"""Seconds of computing that one of the first masks may take. A busy machine does not count, here and below."""
 SLOW_MASK = 2.0
 """Seconds that a mask may take while a request runs; one that takes longer ends its request."""
 NOTED_MASK = 0.05
@@ -141,9 +141,9 @@ class Compiled:
         """Compute the first masks. A grammar whose masks take long must not reach the engine's thread."""
         matcher = self._first.deep_copy()
         for _ in range(2):
-            began = time.perf_counter()
+            began = time.thread_time()
             _mask_of(matcher, self.tokens)
-            seconds = time.perf_counter() - began
+            seconds = time.thread_time() - began
             _refuse(matcher, self.structure)
             if seconds > SLOW_PROBE:
                 raise InvalidGrammar(
@@ -303,7 +303,7 @@ class Grammar(Processor):
         return self._mask
 
     def _found(self) -> Mask | None:
-        began = time.perf_counter()
+        began = time.thread_time()
         found = _mask_of(self._matcher, self._compiled.tokens)
         if self._matcher.is_error():
             again = self._rebuilt(self._path)
@@ -314,7 +314,7 @@ class Grammar(Processor):
             if self._matcher.is_error():
                 self._fail(self._matcher)
                 return None
-        seconds = time.perf_counter() - began
+        seconds = time.thread_time() - began
         if seconds > NOTED_MASK:
             log.warning("a mask of a grammar took %.0f ms", 1000 * seconds)
         if seconds > SLOW_MASK:

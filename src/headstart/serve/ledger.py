@@ -97,9 +97,9 @@ class Ledger(Recorder[Entry]):
             return
         if isinstance(event, Stepped):
             for step in event.steps:
-                if len(step.draft):
+                if step.draft.guesses:
                     counts = self._drafts[step.request].setdefault(step.draft.source, PositionCounts())
-                    counts.add(max(step.draft.depths), len(step.path))
+                    counts.add(step.draft.guessed_levels, step.draft.guesses_in(step.path))
         elif isinstance(event, Ended):
             drafts = self._drafts.pop(event.request, {})
             if event.output is not None:

@@ -169,8 +169,8 @@ class Metrics(Collector):
                 prepared = step.draft.prepared
                 if prepared is not None and prepared.foreseen:
                     total["ahead_hits" if prepared.hit else "ahead_misses"] += 1
-            if drafted:
-                self._count_draft(step, drafted)
+            if step.draft.guesses:
+                self._count_draft(step, step.draft.guesses)
 
     def _read_prompt(self, step: Step, fed: int, now: float) -> None:
         fed += self._fed.get(step.request, 0)
@@ -184,12 +184,13 @@ class Metrics(Collector):
             self._fed[step.request] = fed
 
     def _count_draft(self, step: Step, drafted: int) -> None:
-        total, accepted = self.total, step.accepted
+        total, accepted = self.total, step.accepted - step.forced
         total["spec_decode_num_drafts"] += 1
         total["spec_decode_num_draft_tokens"] += drafted
         total["spec_decode_num_accepted_tokens"] += accepted
-        self.positions.add(max(step.draft.depths), len(step.path))
-        self._lengths.add(len(step.path))
+        right = step.draft.guesses_in(step.path)
+        self.positions.add(step.draft.guessed_levels, right)
+        self._lengths.add(right)
         source = self._sources.get(step.draft.source)
         if source is None:
             source = self._names["source"].of(public_name(step.draft.source))

@@ -1,11 +1,19 @@
-"""Train drafters for a target: distil a draft language model, train an EAGLE-3 head, Medusa heads, or an early exit."""
+"""Train drafters for a target: a draft language model, an EAGLE-3 or MTP head, Medusa heads, an early exit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headstart.base.lazy import lazily
-from headstart.train.options import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape, Training
+from headstart.train.options import (
+    DraftTraining,
+    Eagle3Training,
+    ExitTraining,
+    MedusaTraining,
+    MtpTraining,
+    Shape,
+    Training,
+)
 
 if TYPE_CHECKING:
     from headstart.train.acceptance import Acceptance
@@ -13,6 +21,7 @@ if TYPE_CHECKING:
     from headstart.train.eagle3 import train_eagle3
     from headstart.train.exit_head import train_exit
     from headstart.train.medusa import train_medusa
+    from headstart.train.mtp import train_mtp
     from headstart.train.schedule import Report, TrainingProgress, TrainingResult
 
 __all__ = [
@@ -21,6 +30,7 @@ __all__ = [
     "Eagle3Training",
     "ExitTraining",
     "MedusaTraining",
+    "MtpTraining",
     "Report",
     "Shape",
     "Training",
@@ -30,6 +40,7 @@ __all__ = [
     "train_eagle3",
     "train_exit",
     "train_medusa",
+    "train_mtp",
 ]
 
 __getattr__ = lazily(
@@ -39,5 +50,6 @@ __getattr__ = lazily(
     eagle3="train_eagle3",
     exit_head="train_exit",
     medusa="train_medusa",
+    mtp="train_mtp",
     schedule="Report TrainingProgress TrainingResult",
 )

@@ -1,38 +1,31 @@
 """`train_eagle3`: train an EAGLE-3 head for a target with the training-time test (arXiv:2503.01840).
 
 The target reads windows of text once; the head guesses from its hidden states, then from its own, `ttt_steps` times in
-all, or all guesses in one forward (P-EAGLE, arXiv:2602.01469); and at every depth its distribution is pulled towards
-the target's. Only the head learns: embeddings are the target's.
-
-Alignment: row t has the target's states at t and the token at t + 1; depth i reads the token at t + 1 + i, or a mask in
-its place, and its label is the target's distribution after that token, in logits row t + 1 + i.
+all, or all guesses in one forward, where a mask stands in the place of each token after the first (P-EAGLE,
+arXiv:2602.01469); see `unrolled_student`. Only the head learns: embeddings are the target's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.base.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import EagleCheckpoint
 from headstart.train import eagle_formats, eagle_start
-from headstart.train.acceptance import DRAFT_LENGTH, Guessed
-from headstart.train.eagle_head import HeadShape, Shortlists, selector_loss
+from headstart.train.acceptance import DRAFT_LENGTH
+from headstart.train.eagle_head import EagleHead, HeadShape, Shortlists, selector_loss
 from headstart.train.frequent_tokens import draft_vocabulary, unused_token
-from headstart.train.guess_loss import Blend, guess_loss
 from headstart.train.harness import Material, Observer, TrainingResult, train
-from headstart.train.hidden import TargetStates, choose_layers, states_of
+from headstart.train.hidden import States, choose_layers, states_of
 from headstart.train.options import Eagle3Training
-from headstart.train.output_matrix import StateDistributions
-from headstart.train.student import Student
-from headstart.train.unrolled import nested
-from headstart.train.windows import Windows, shares
+from headstart.train.unrolled_student import UnrolledStudent
+from headstart.train.windows import Windows
 
 
 def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None) -> TrainingResult:
@@ -43,12 +36,12 @@ def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None)
     return train(options, lambda material: Eagle3Student(options, material), observe)
 
 
-class Eagle3Student(Student):
-    """A head that learns the target's next distribution, and its distributions after the head's own guesses."""
+class Eagle3Student(UnrolledStudent):
+    """An EAGLE-3 head that learns, or a P-EAGLE head."""
 
     kind = "eagle3"
     _options: Eagle3Training
-    states: TargetStates
+    head: EagleHead
 
     def __init__(self, options: Eagle3Training, material: Material) -> None:
         target, config = material.target, material.target.config.get_text_config()
@@ -58,12 +51,13 @@ class Eagle3Student(Student):
         self.layer_ids = choose_layers(wanted, config.num_hidden_layers)
         self.states = states_of(options, target, self.layer_ids, device=material.device, dtype=material.dtype)
         if begun is None or options.draft_vocab_size is not None:
-            self.kept = draft_vocabulary(material.train.ids[material.train.answers], config, options.draft_vocab_size)
+            kept = draft_vocabulary(material.train.ids[material.train.answers], config, options.draft_vocab_size)
         else:
-            self.kept = eagle_start.tokens_of(begun)
+            kept = eagle_start.tokens_of(begun)
+        self._know(kept, material)
         shape = HeadShape.of(
             config,
-            len(self.kept),
+            len(kept),
             norm_before_residual=options.norm_before_residual,
             layers=options.layers,
             parallel=options.parallel > 0,
@@ -72,9 +66,9 @@ class Eagle3Student(Student):
         )
         if begun is not None:
             shape = eagle_start.shape_of(begun, shape)
-        head = eagle_start.build(shape, target, self.kept, init=options.init, seed=options.seed)
+        head = eagle_start.build(shape, target, kept, init=options.init, seed=options.seed)
         if begun is not None:
-            eagle_start.go_on(head, begun, self.kept, self.layer_ids)
+            eagle_start.go_on(head, begun, kept, self.layer_ids)
         self.head = self.module = head.to(material.device, material.dtype)
         if options.freeze_first and begun is not None:
             eagle_start.freeze(head, begun)
@@ -86,12 +80,6 @@ class Eagle3Student(Student):
             )
             eagle_start.begin(head, found, seed=options.seed)
         self.lengths = {"fc.weight": eagle_start.lengths(self.states, material.train.ids)}
-        self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
-        self._kept = self.kept.to(material.device)
-        self._output = self.states.output.only(self._kept)
-        # The draft vocabulary's index of each of the target's tokens; -1 for those that it lacks
-        self._index = torch.full((config.vocab_size,), -1, device=material.device)
-        self._index[self._kept] = torch.arange(len(self.kept), device=material.device)
         self.mask_token = options.mask_token
         if options.parallel:
             self._begin_masks(material.train.ids, begun)
@@ -102,35 +90,23 @@ class Eagle3Student(Student):
             if parameter.requires_grad:
                 yield f"embed.{name}" if name.endswith("codebook") else name, parameter
 
-    def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
-        """Mean loss of the guesses at the rows that each depth keeps; every window of the call keeps the same rows.
+    def features(self, states: States) -> Tensor:
+        return states.aux
 
-        Prompts are learnt as well as answers: a head that saw the answers alone was no better at them.
-        """
-        options = self._options
-        ids = learnt.ids.long().to(self._kept.device)
-        depths = options.depths
-        states = self.states.of(ids)
-        distributions = StateDistributions(states.last, states.log_z, self._output)
-        count = ids.shape[1] - depths  # the rows whose guesses all have a label
-        kept_shares = [options.row_share * each for each in shares(depths, options.depth_keep, options.depth_floor)]
-        kept = [rows.to(ids.device) for rows in nested(count, kept_shares, self.chance(places, step))]
-        passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
-        normed = [self.head.norm(state) for state in passes]
+    @property
+    def matrix(self) -> Tensor:
+        return self.head.lm_head.weight
+
+    def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
+        """Of a head with a selector, that of the selector too."""
         if not self.head.shape.selector_rank:
-            return guess_loss(normed, kept, distributions, self.head.lm_head.weight, self._blend(step))[0]
+            return super().loss(learnt, places, step)
+        ids = learnt.ids.long().to(self._kept.device)
         selector = self.head.candidate_selector
-        lists = Shortlists(selector.top)
-        loss, _ = guess_loss(normed, kept, distributions, self.head.lm_head.weight, self._blend(step), lists)
+        lists, kept = Shortlists(selector.top), self._rows(ids, places, step)
+        loss, normed = self._loss_of(ids, kept, step, lists)
         before = [ids[:, rows + 1 + i] for i, rows in enumerate(kept)]
         return loss + selector_loss(selector, normed, before, lists)
-
-    def _blend(self, step: int) -> Blend:
-        options = self._options
-        warm = min(1.0, step / options.tv_warmup) if options.tv_warmup else 1.0
-        decay = [options.step_decay**i for i in range(options.depths)]
-        depths = tuple(decay) if options.depth_weights == "decay" else None
-        return Blend(warm * options.tv_weight, options.tv_ramp, depths)
 
     @torch.no_grad()
     def _begin_masks(self, train: Tensor, begun: EagleCheckpoint | None) -> None:
@@ -152,29 +128,12 @@ class Eagle3Student(Student):
         self.head.mask_row.copy_(row).requires_grad_(learns)
         self.head.mask_hidden.copy_(hidden)
 
-    def guessed(self, ids: Tensor) -> Guessed:
-        """Chains of K guesses from every position of the window.
-
-        K is 4, or as many as a parallel head guesses in one forward, by the distributions that it will be used with: a
-        selector's, after the text's own token. The first position is left out, as it is for a draft LM. Tokens that
-        the head cannot propose count as rejected. kl is that of the first guess without a selector, both distributions
-        over the draft vocabulary; draft_nats is the mean over text tokens in that vocabulary.
-        """
-        aux, logits = self.states.read(ids)
-        p, labels = logits[0, 1:].float(), ids[0, 2:]
-        first, drafts = self._guesses(aux, ids)
-        log_q, places = first.log_softmax(-1), self._index[labels]
-        nats = F.nll_loss(log_q[:-1], places.clamp(min=0), reduction="none").masked_fill(places < 0, torch.nan)
-        log_p = self._restricted(p).log_softmax(-1)
-        return Guessed(p, log_p, log_q, labels, lambda t: self._rates(p, drafts, t), nats)
-
-    def _guesses(self, aux: Tensor, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The first guess's logits [T, draft V], and those of every depth as they will be used [T - i, draft V]."""
-        passes = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), self.guesses)
-        normed = [self.head.norm(state[0]) for state in passes]
-        drafts: list[Tensor] = [self.head.lm_head(state).float() for state in normed]
+    def _guesses(self, read: Tensor, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """As a selector corrects them, where there is one; the first guess's logits as they are without."""
         if not self.head.shape.selector_rank:
-            return drafts[0], drafts
+            return super()._guesses(read, ids)
+        normed = self._normed(read, ids)
+        drafts: list[Tensor] = [self.head.lm_head(state).float() for state in normed]
         distributions = self.head.candidate_selector.distributions
         return drafts[0], [
             distributions(q, state, ids[0, 1 + i : 1 + i + len(q)])
@@ -183,7 +142,6 @@ class Eagle3Student(Student):
 
     @property
     def guesses(self) -> int:
-        """Guesses in a row that are measured, and that the head's config recommends to engines."""
         return self._options.parallel or DRAFT_LENGTH
 
     def write(self, folder: Path) -> None:
@@ -217,22 +175,3 @@ class Eagle3Student(Student):
             "guesses_in_one_forward": self._options.parallel or 1,
             **super().facts(),
         }
-
-    def _embedded(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self._target.get_input_embeddings().weight)
-
-    def _restricted(self, logits: Tensor) -> Tensor:
-        """The columns of the draft vocabulary."""
-        return logits if len(self._kept) == logits.shape[-1] else logits[..., self._kept]
-
-    def _rates(self, target_logits: Tensor, drafts: Sequence[Tensor], temperature: float) -> list[Tensor]:
-        """The chance at each row that a draft token is accepted, [T - i] at depth i.
-
-        target_logits [T, V] are those after row t's first guess, and depth i's are i rows further on; drafts: the
-        logits of each depth, [T - i, draft vocabulary]. The target's distributions are made once for all depths.
-        """
-        if temperature == 0:
-            likeliest = self._index[target_logits.argmax(-1)]
-            return [(likeliest[i:] == draft.argmax(-1)).float() for i, draft in enumerate(drafts)]
-        p = self._restricted((target_logits / temperature).softmax(-1))
-        return [torch.minimum(p[i:], (draft / temperature).softmax(-1)).sum(-1) for i, draft in enumerate(drafts)]

@@ -1,8 +1,8 @@
-"""An EAGLE-3 head, or one that guesses several tokens in one forward (P-EAGLE), as a plain module for training.
+"""Plain modules for training: an EAGLE-3 head, one that guesses several tokens in one forward (P-EAGLE), an MTP head.
 
-The head reads three of the target's hidden states at position t, g = fc([h_lo; h_mid; h_hi]), and the embedding of the
-token after t; decoder layers over both give a state `a` whose norm times `lm_head` is the distribution of the token
-after that.
+An EAGLE-3 head reads three of the target's hidden states at position t, g = fc([h_lo; h_mid; h_hi]), and the embedding
+of the token after t; decoder layers over both give a state `a` whose norm times `lm_head` is the distribution of the
+token after that.
 
 To guess further, an EAGLE-3 head is fed its own `a` in place of g. The training-time test does the same while it learns
 (`unroll`): tokens come from the text, states from the head itself. A parallel head is fed rows that know nothing but
@@ -14,6 +14,7 @@ Parameters are named as the field's checkpoints name them. Sources: EAGLE-3, arX
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,8 @@ class HeadShape:
     """Sizes of a head: those of one layer of the target, and of the vocabulary it may propose from.
 
     parallel: it guesses further with masked rows instead of its own states. selector_rank: 0 for a head without one.
+    rotary: how much of a head of attention turns; 0 for all. head_norms: queries and keys are normed by head. gated:
+    each head's queries are followed by as many numbers of a gate. These three are of MTP heads.
     """
 
     hidden: int
@@ -49,6 +52,9 @@ class HeadShape:
     selector_top_k: int = 0
     vocab: int = 0
     """Of the target; only a selector needs it."""
+    rotary: int = 0
+    head_norms: bool = False
+    gated: bool = False
 
     @classmethod
     def of(cls, config: Any, draft_vocab: int, **more: Any) -> HeadShape:
@@ -121,25 +127,34 @@ class Layer(nn.Module):
 class _Attention(nn.Module):
     def __init__(self, shape: HeadShape, width: int) -> None:
         super().__init__()
-        self._dim = shape.head_dim
-        self.q_proj = nn.Linear(width, shape.heads * shape.head_dim, bias=False)
+        self._dim, self._gated = shape.head_dim, shape.gated
+        self.q_proj = nn.Linear(width, (2 if shape.gated else 1) * shape.heads * shape.head_dim, bias=False)
         self.k_proj = nn.Linear(width, shape.kv_heads * shape.head_dim, bias=False)
         self.v_proj = nn.Linear(width, shape.kv_heads * shape.head_dim, bias=False)
         self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden, bias=False)
+        if shape.head_norms:
+            self.q_norm = RMSNorm(shape.head_dim, shape.eps)
+            self.k_norm = RMSNorm(shape.head_dim, shape.eps)
+        self._normed = shape.head_norms
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: Past, rows: Tensor | None) -> Tensor:
-        query, key, value = (self._by_head(p(x)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        asked, gate = self.q_proj(x), None
+        if self._gated:
+            asked, gate = asked.unflatten(-1, (-1, 2, self._dim)).unbind(-2)
+        query, key, value = (self._by_head(each) for each in (asked, self.k_proj(x), self.v_proj(x)))
+        if self._normed:
+            query, key = self.q_norm(query), self.k_norm(key)
         query, key = rotate(query, *turn), rotate(key, *turn)
         batch, count = past[0][0].shape[0] if past else len(x), len(turn[0])
         query, key, value = (each.expand(batch, -1, count, -1) for each in (query, key, value))
         past.append((key, value))
-        out = attend(query, past, rows)
-        result: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        out = attend(query, past, rows).transpose(1, 2)
+        result: Tensor = self.o_proj((out if gate is None else out * gate.sigmoid()).flatten(2))
         return result
 
     def _by_head(self, x: Tensor) -> Tensor:
         """[B, T, heads * dim] to [B, heads, T, dim]."""
-        return x.view(*x.shape[:2], -1, self._dim).transpose(1, 2)
+        return x.reshape(*x.shape[:2], -1, self._dim).transpose(1, 2)
 
 
 class _Mlp(nn.Module):
@@ -167,18 +182,20 @@ class RMSNorm(nn.Module):
 
 
 def rotation(length: int, shape: HeadShape, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin [length, head_dim] of every position, in the convention of Llama (halves, not pairs)."""
-    speeds = shape.rope_theta ** (-torch.arange(0, shape.head_dim, 2, device=device).float() / shape.head_dim)
+    """cos and sin [length, rotary] of every position, in the convention of Llama (halves, not pairs)."""
+    turning = shape.rotary or shape.head_dim
+    speeds = shape.rope_theta ** (-torch.arange(0, turning, 2, device=device).float() / turning)
     angles = torch.arange(length, device=device).float()[:, None] * speeds
     both = torch.cat([angles, angles], dim=-1)
     return both.cos().to(dtype), both.sin().to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [..., T, dim]."""
-    half = x.shape[-1] // 2
-    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
-    return x * cos + turned * sin
+    """x [..., T, dim], of which as many numbers turn as cos and sin have."""
+    width = cos.shape[-1]
+    x, rest = x[..., :width], x[..., width:]
+    turned = torch.cat([-x[..., width // 2 :], x[..., : width // 2]], dim=-1)
+    return torch.cat([x * cos + turned * sin, rest], dim=-1) if rest.shape[-1] else x * cos + turned * sin
 
 
 FIRST_CODES = 0.02  # spread of A at first: a predecessor that was never met corrects next to nothing
@@ -279,7 +296,61 @@ def selector_loss(
     return total
 
 
-class EagleHead(nn.Module):
+class UnrolledHead(nn.Module, ABC):
+    """A head that guesses from the target's states, then from its own. `norm` comes before the output matrix."""
+
+    shape: HeadShape
+    norm: RMSNorm
+
+    @abstractmethod
+    def begun(self, read: Tensor) -> Tensor:
+        """The states [B, T, d] that the first pass works on, of what is read of the target [B, T, ...]."""
+
+    @abstractmethod
+    def fed(self, embedded: Tensor, state: Tensor, places: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+        """What a later pass works on at these places: embeddings and states [B, n, d]. embedded [B, E, d]; state: what
+        the pass before it gave, of whose rows it goes on with `inside`."""
+
+    @abstractmethod
+    def stack(self) -> list[Layer]:
+        """The layers in their order."""
+
+    def step(
+        self, token: Tensor, state: Tensor, turn: tuple[Tensor, Tensor], pasts: list[Past], rows: Tensor | None
+    ) -> Tensor:
+        """One pass, before the final norm [B, n, d]."""
+        for number, (layer, past) in enumerate(zip(self.stack(), pasts, strict=True)):
+            state = layer(None if number else token, state, turn, past, rows)
+        return state
+
+    def unroll(self, read: Tensor, embedded: Tensor, steps: int, kept: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """The head's states at each pass of the training-time test, or at each depth of a forward with masked rows,
+        before the final norm.
+
+        read [B, T, ...]: what is read of the target at positions 0..T-1. embedded [B, E, d]: embeddings of the tokens
+        at 1..E. Pass i gives [B, n_i, d]: row t predicts the token at t + 2 + i, and has read the text up to t + 1 + i,
+        or up to t + 1 and i masks. Without `kept` a pass has the rows t <= E - 1 - i, at most T; with it those rows
+        [n_i], each of which the pass before has too, and E >= T + steps - 1.
+        """
+        longest, tokens = read.shape[1], embedded.shape[1]
+        cos, sin = rotation(max(tokens, longest) + 1, self.shape, read.device, read.dtype)
+        pasts: list[Past] = [[] for _ in self.stack()]
+        state = self.step(embedded[:, :longest], self.begun(read), (cos[:longest], sin[:longest]), pasts, None)
+        states = [state if kept is None else state[:, kept[0]]]
+        rows = torch.arange(longest, device=read.device)
+        for i in range(1, steps):
+            inside = rows[: tokens - i] if kept is None else torch.searchsorted(rows, kept[i])
+            rows = inside if kept is None else kept[i]
+            for past in pasts:
+                past[1:] = [(key[:, :, inside], value[:, :, inside]) for key, value in past[1:]]
+            token, state = self.fed(embedded, state, rows + i, inside)
+            turn = cos[rows + i], sin[rows + i]
+            state = self.step(token, state, turn, pasts, None if kept is None else rows)
+            states.append(state)
+        return states
+
+
+class EagleHead(UnrolledHead):
     """`fc`, decoder layers, a norm, and the matrix of the draft vocabulary."""
 
     def __init__(self, shape: HeadShape) -> None:
@@ -296,45 +367,51 @@ class EagleHead(nn.Module):
         if shape.selector_rank:
             self.candidate_selector = CandidateSelector(shape)
 
-    def unroll(self, aux: Tensor, embedded: Tensor, steps: int, kept: Sequence[Tensor] | None = None) -> list[Tensor]:
-        """The head's states at each pass of the training-time test, or at each depth of a forward with masked rows,
-        before the final norm.
+    def begun(self, read: Tensor) -> Tensor:
+        """read [B, T, 3d]: the target's states."""
+        fused: Tensor = self.fc(read)
+        return fused
 
-        aux [B, T, 3d]: the target's states at positions 0..T-1. embedded [B, E, d]: embeddings of the tokens at 1..E.
-        Pass i gives [B, n_i, d]: row t predicts the token at t + 2 + i, and has read the text up to t + 1 + i, or up to
-        t + 1 and i masks. Without `kept` a pass has the rows t <= E - 1 - i, at most T; with it those rows [n_i], each
-        of which the pass before has too, and E >= T + steps - 1.
-        """
-        longest, tokens = aux.shape[1], embedded.shape[1]
-        cos, sin = rotation(max(tokens, longest) + 1, self.shape, aux.device, aux.dtype)
-        pasts: list[Past] = [[] for _ in range(self.shape.layers)]
-        state = self._layers(embedded[:, :longest], self.fc(aux), (cos[:longest], sin[:longest]), pasts, None)
-        states = [state if kept is None else state[:, kept[0]]]
-        rows = torch.arange(longest, device=aux.device)
-        for i in range(1, steps):
-            inside = rows[: tokens - i] if kept is None else torch.searchsorted(rows, kept[i])
-            rows = inside if kept is None else kept[i]
-            for past in pasts:
-                past[1:] = [(key[:, :, inside], value[:, :, inside]) for key, value in past[1:]]
-            token, state = self._fed(embedded, state, rows + i, inside)
-            turn = cos[rows + i], sin[rows + i]
-            state = self._layers(token, state, turn, pasts, None if kept is None else rows)
-            states.append(state)
-        return states
-
-    def _fed(self, embedded: Tensor, state: Tensor, places: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-        """What a later pass reads at these places: embeddings and states [B, n, d], or those of all masks [1, 1, d]."""
+    def fed(self, embedded: Tensor, state: Tensor, places: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+        """Of a head with masked rows those of all masks [1, 1, d]."""
         if self.shape.parallel:
             return self.mask_row[None, None], self.fc(self.mask_hidden)
         return embedded[:, places], state[:, inside]
 
     def stack(self) -> list[Layer]:
-        """The layers in their order."""
         return [self.midlayer, *(layer for layer in self.layers.values() if isinstance(layer, Layer))]
 
-    def _layers(
+
+class MtpHead(UnrolledHead):
+    """`fc` of a token's embedding and a state, each behind a norm of its own; then one layer of the target's kind. It
+    is fed its own states behind the final norm, where those of the target are taken too. The output matrix is the
+    target's.
+
+    Source: DeepSeek-V3 (arXiv:2412.19437), section 2.2.
+    """
+
+    def __init__(self, shape: HeadShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding_norm = RMSNorm(shape.hidden, shape.eps)
+        self.hidden_norm = RMSNorm(shape.hidden, shape.eps)
+        self.fc = nn.Linear(2 * shape.hidden, shape.hidden, bias=False)
+        self.layer = Layer(shape, first=False)
+        self.norm = RMSNorm(shape.hidden, shape.eps)
+
+    def begun(self, read: Tensor) -> Tensor:
+        """read [B, T, d]: the target's states behind its final norm."""
+        return read
+
+    def fed(self, embedded: Tensor, state: Tensor, places: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+        return embedded[:, places], self.norm(state[:, inside])
+
+    def stack(self) -> list[Layer]:
+        return [self.layer]
+
+    def step(
         self, token: Tensor, state: Tensor, turn: tuple[Tensor, Tensor], pasts: list[Past], rows: Tensor | None
     ) -> Tensor:
-        for number, (layer, past) in enumerate(zip(self.stack(), pasts, strict=True)):
-            state = layer(None if number else token, state, turn, past, rows)
-        return state
+        both = self.fc(torch.cat([self.embedding_norm(token), self.hidden_norm(state)], dim=-1))
+        result: Tensor = self.layer(None, both, turn, pasts[0], rows)
+        return result

@@ -24,9 +24,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
+from headstart.model.decoders.parts import gain_of
 from headstart.model.heads.eagle_checkpoint import EAGLE3, EagleCheckpoint
+from headstart.model.recipes import find_recipe
 from headstart.train.eagle_head import FIRST_CODES, EagleHead, HeadShape
-from headstart.train.hidden import TargetStates
+from headstart.train.hidden import States, TargetStates
 
 BY_TOKEN = ("lm_head.weight", "candidate_selector.successor_codebook")
 """Tensors with a row for each token of the draft vocabulary."""
@@ -143,6 +145,14 @@ def shape_of(begun: EagleCheckpoint, shape: HeadShape) -> HeadShape:
     )
 
 
+def final_gain(target: Any) -> Tensor | None:
+    """The gain of the target's final norm [d], which some families store as its difference from 1; None without."""
+    recipe = find_recipe(target.config)
+    if recipe is not None:
+        return None if recipe.final_norm is None else gain_of(target, recipe.final_norm)
+    return getattr(getattr(target.get_decoder(), "norm", None), "weight", None)
+
+
 def _inherit(head: EagleHead, target: Any, kept: Tensor) -> None:
     hidden = head.shape.hidden
     output = target.get_output_embeddings()
@@ -150,10 +160,10 @@ def _inherit(head: EagleHead, target: Any, kept: Tensor) -> None:
         head.lm_head.weight.copy_(output.weight[kept.to(output.weight.device)])
     head.fc.weight.zero_()
     head.fc.weight[:, 2 * hidden :].copy_(torch.eye(hidden))
-    base = target.get_decoder()
-    norm, layers = getattr(base, "norm", None), getattr(base, "layers", None)
-    if norm is not None and getattr(norm, "weight", None) is not None and norm.weight.shape == head.norm.weight.shape:
-        head.norm.weight.copy_(norm.weight)
+    gain = final_gain(target)
+    if gain is not None and gain.shape == head.norm.weight.shape:
+        head.norm.weight.copy_(gain)
+    layers = getattr(target.get_decoder(), "layers", None)
     if not layers:
         return
     theirs = layers[-1].state_dict()
@@ -202,9 +212,15 @@ def lengths(states: TargetStates, windows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def forecast(
-    states: TargetStates, windows: Tensor, embedded: Callable[[Tensor], Tensor], gain: Tensor, eps: float
+    states: TargetStates,
+    windows: Tensor,
+    embedded: Callable[[Tensor], Tensor],
+    gain: Tensor,
+    eps: float,
+    features: Callable[[States], Tensor] = lambda read: read.aux,
 ) -> Forecast:
-    """Regress on the first windows [n, T]. embedded: of token ids. gain: of the final norm [d]."""
+    """Regress on the first windows [n, T]. embedded: of token ids. gain: of the final norm [d]. features: what the head
+    reads of the target [1, T, k]."""
     count = min(len(windows), -(-ROWS // windows.shape[1]))
     gain = torch.where(gain.abs() > eps, gain, torch.ones_like(gain)).float()
     gram = products = squares = common = torch.zeros(())
@@ -213,10 +229,11 @@ def forecast(
         ids = window[None].to(gain.device)
         read = states.of(ids)
         token = F.rms_norm(embedded(ids[:, 1:])[0].float(), (len(gain),), eps=eps)
-        x = torch.cat([read.aux[0, :-1].float(), token], dim=-1)
+        given = features(read)[0, :-1].float()
+        x = torch.cat([given, token], dim=-1)
         gram, products = gram + x.mT @ x, products + x.mT @ (read.last[0, 1:].float() / gain)
         squares, common = squares + x.square().sum(0), common + token.sum(0)
-        width, rows = read.aux.shape[-1], rows + len(x)
+        width, rows = given.shape[-1], rows + len(x)
     # Columns of outlying channels are thousands of times as long as others: each is penalised by its own length
     scale = (squares / rows).sqrt().clamp_min(eps)
     penalised = gram / scale / scale[:, None] + RIDGE * rows * torch.eye(len(scale), device=gain.device)

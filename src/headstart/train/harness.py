@@ -71,6 +71,7 @@ def train(options: Training, make: Maker, observe: Observer) -> TrainingResult:
         tuple(tuple(row) for row in heldout.ids[:PROMPTS, : min(PROMPT_TOKENS, heldout.ids.shape[1] // 2)].tolist()),
         phases=dict(phases.found),
         stopped=run.stopped,
+        used=student.used(options.folder),
     )
     observe(run.report("done", acceptance=acceptance))
     return result

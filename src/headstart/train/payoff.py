@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from headstart.engine.in_turn import Round, in_turn
@@ -56,17 +55,14 @@ class Payoff:
         )
 
 
-def measure_payoff(
-    target: str | Path, result: TrainingResult, *, device: str = "auto", new_tokens: int = NEW_TOKENS
-) -> Payoff:
+def measure_payoff(result: TrainingResult, *, device: str = "auto", new_tokens: int = NEW_TOKENS) -> Payoff:
     """Load target and drafter, and complete the run's held-out prompts with and without it, in turn.
 
     Raises what `headstart.load` raises.
     """
     longest, guesses = max(map(len, result.prompts)) + new_tokens, result.acceptance.guesses
     drafted = load(
-        target,
-        str(result.path),
+        *result.used,
         device,
         num_speculative_tokens=guesses,
         pacing="fixed",

@@ -174,6 +174,8 @@ class TrainingResult:
     """What the time went into: "writing" texts, "reading" states, "training", "measuring"."""
     stopped: str = ""
     """Why it ended before its budget did, if it did."""
+    used: tuple[str, str] = ("", "")
+    """What `headstart.load` takes to draft with it: target and drafter."""
 
 
 Observer = Callable[[Report], None]

@@ -80,6 +80,10 @@ class Student(ABC):
     def write(self, folder: Path) -> None:
         """Write its files into an empty directory."""
 
+    def used(self, folder: Path) -> tuple[str, str]:
+        """What `headstart.load` takes to draft with what was written to a directory: target and drafter."""
+        return str(self._options.target), str(folder)
+
     def facts(self) -> dict[str, Any]:
         """What the provenance records beside the options."""
         found: dict[str, Any] = {"parameters": sum(each.numel() for each in self.module.parameters())}

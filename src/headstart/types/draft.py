@@ -35,6 +35,8 @@ class Draft:
     expected: how many of its tokens the drafter expects to be accepted; None where it has no estimate.
     passed_over: what other sources would have drafted instead, to learn from what was then accepted.
     prepared: how it came about, where drafts are made ahead.
+    forced: the nodes that are no guesses: after what is above them the target's distribution has no other token. The
+        engine fills it in.
     """
 
     tokens: tuple[int, ...] = ()
@@ -45,6 +47,7 @@ class Draft:
     passed_over: tuple[Draft, ...] = ()
     prepared: Preparation | None = None
     vocabulary: torch.Tensor | None = None
+    forced: tuple[int, ...] = ()
 
     @classmethod
     def chain(
@@ -66,6 +69,26 @@ class Draft:
     def depths(self) -> tuple[int, ...]:
         """depths[i]: 1 for a child of x0, 2 for its children, and so on."""
         return depths_of(self.parents)
+
+    @property
+    def guesses(self) -> int:
+        """How many of its nodes are guesses."""
+        return len(self.tokens) - len(self.forced)
+
+    @property
+    def guessed_levels(self) -> int:
+        """The most guesses one below the other."""
+        if not self.forced:
+            return max(self.depths, default=0)
+        certain = set(self.forced)
+        depths: list[int] = []
+        for node, parent in enumerate(self.parents):
+            depths.append((depths[parent] if parent >= 0 else 0) + (node not in certain))
+        return max(depths, default=0)
+
+    def guesses_in(self, path: Sequence[int]) -> int:
+        """How many of these nodes are guesses."""
+        return len(path) - len(set(path).intersection(self.forced)) if self.forced else len(path)
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:

@@ -16,8 +16,8 @@ class Stats:
 
     target_forwards: forwards that judged a position of this request.
     prefill_forwards: forwards that only read a part of its prompt.
-    drafted: draft tokens that were proposed.
-    accepted: draft tokens that were accepted.
+    drafted: draft tokens that were guessed.
+    accepted: guesses that were accepted.
     drafted_per_position: [i] counts the drafts that reached depth i + 1 *and* whose tokens before it were all
         accepted, so that its fate is known.
     accepted_per_position: [i] counts those of them whose token at depth i + 1 was accepted. The ratio of the two
@@ -29,6 +29,8 @@ class Stats:
     cached_tokens: tokens of the prompt that the cache held already, so that they were not read again.
     accepted_by_source: of `accepted`, those of each drafter, by its name.
     refused_by_source: how often a guess of each drafter's was refused; what hung below it had no chance.
+    forced: draft tokens that were emitted and were no guesses, since a grammar let nothing else come. They are in none
+        of the counts above.
     ahead: what drafting ahead gained; None where no draft was made by a drafter that drafts ahead.
     """
 
@@ -49,6 +51,7 @@ class Stats:
     accepted_by_source: Mapping[str, int] = field(default_factory=dict)
     refused_by_source: Mapping[str, int] = field(default_factory=dict)
     ahead: AheadStats | None = None
+    forced: int = 0
 
     @property
     def tokens_per_forward(self) -> float:

@@ -110,8 +110,14 @@ class Step:
 
     @property
     def accepted(self) -> int:
-        """How many of `tokens` the drafter guessed (a stop may have cut the accepted path short)."""
+        """How many of `tokens` come from the draft (a stop may have cut the accepted path short)."""
         return min(len(self.path), len(self.tokens))
+
+    @property
+    def forced(self) -> int:
+        """How many of `tokens` come from the draft and were no guesses, since nothing else could come."""
+        accepted = self.accepted
+        return accepted - self.draft.guesses_in(self.path[:accepted])
 
 
 @dataclass(frozen=True, slots=True)

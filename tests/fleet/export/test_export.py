@@ -108,6 +108,7 @@ def test_k_by_batch_with_costs_of_another_machine(tmp_path: Path) -> None:
         (("bundled", "medusa", "--k", "4"), "3 Medusa heads"),
         (("bundled", "medusa", "--engine", "sglang"), "SGLang does not run Medusa"),
         (("bundled", "early-exit"), "headstart alone"),
+        (("bundled", "mtp"), "lies in the target's own checkpoint"),
         (("bundled", "auto"), "no single drafter"),
         (("bundled", "/no/such/head"), "/no/such/head"),
         (("/no/such/model", "ngram"), "/no/such/model"),

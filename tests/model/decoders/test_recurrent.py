@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 from functools import cache
@@ -11,12 +12,13 @@ import pytest
 import torch
 from support.hybrids import HYBRIDS, VOCAB, hybrid
 
-from headstart.base.errors import InvalidBatch, NotEnoughMemory
+from headstart.base.errors import InvalidBatch, NotEnoughMemory, UnsupportedModel
 from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
+from headstart.model.probe import _without_kernels
 from headstart.model.runner import ModelRunner
-from headstart.model.states import FOLD, LOG, SHORT
+from headstart.model.states import FOLD, LOG, SHORT, States
 from headstart.model.threads import use_threads
 from headstart.types import NO_DRAFT, Draft
 
@@ -101,7 +103,7 @@ def test_a_tree_after_a_text_is_that_of_tensor_operations(name: str) -> None:
         ("qwen3_5", {"linear_key_head_dim": 24}),
         ("granite4h", {"mamba_d_state": 24}),
         ("granite4h", {"mamba_n_heads": 16, "mamba_d_head": 8}),
-        ("lfm2", {"conv_L_cache": 9}),
+        ("lfm2", {"conv_L_cache": 17}),
     ],
 )
 def test_what_the_kernels_do_not_take_runs_in_tensor_operations(name: str, more: dict[str, Any]) -> None:
@@ -348,3 +350,29 @@ def test_numbers_that_are_none_reach_the_logits_of_their_own_rows_alone(name: st
     out = runner.forward(segments, cache).logits
     assert not out[0].isfinite().any()
     assert torch.equal(out[1], logits_of(clean, (3, 4, 5))[0])
+
+
+# -- at load ----------------------------------------------------------------------------------------------------------
+
+
+@each
+def test_the_check_at_load_finds_states_that_a_rejected_token_has_changed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(States, "keep", lambda *_, **__: None)  # the log keeps the rejected row in the kept one's place
+    with pytest.raises(UnsupportedModel, match="its own logits"):
+        runner_of(name)
+
+
+def test_nothing_is_said_of_kernels_that_transformers_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    """Its modules run once, for the check at load."""
+    logger = logging.getLogger("transformers.integrations.hub_kernels")
+    propagates, logger.propagate = logger.propagate, True
+    try:
+        with _without_kernels():
+            logger.warning("`f` is falling back to its reference PyTorch implementation because `g` is not installed.")
+            logger.warning("another")
+        logger.warning("`f` is falling back to its reference PyTorch implementation because `g` is not installed.")
+    finally:
+        logger.propagate = propagates
+    assert [record.getMessage()[:9] for record in caplog.records] == ["another", "`f` is fa"]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from support.byte_models import save_model
 from support.chat_forms import chat_tokenizer, template
-from support.http_server import MODEL
+from support.http_server import MODEL, serving
 from support.scripted_bridge import scripted
+from support.tiny import byte_tokenizer
 
+import headstart as hs
 from headstart.types import Structure
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -89,44 +93,44 @@ def test_streams_say_the_same(burst: int) -> None:
 def test_which_tools_may_be_called() -> None:
     tokenizer = chat_tokenizer(template("hermes"), "hermes")
     trigger = tokenizer.convert_tokens_to_ids("<tool_call>")
-    with scripted(tokenizer, '<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>') as (url, bridge):
-        with asking(url) as client:
+    reply = '<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>'
+    with scripted(tokenizer, reply) as (url, bridge), asking(url) as client:
 
-            def asked(**fields: Any) -> Any:
-                return client.chat.completions.create(model=MODEL, messages=GO, tools=TOOLS, **fields).choices[0]
+        def asked(**fields: Any) -> Any:
+            return client.chat.completions.create(model=MODEL, messages=GO, tools=TOOLS, **fields).choices[0]
 
-            named = {"type": "function", "function": {"name": "read"}}
-            assert asked(tool_choice=named).finish_reason == "stop", "OpenAI's word for a call that the client chose"
-            assert asked(tool_choice="required").finish_reason == "tool_calls"
-            none = asked(tool_choice="none")
-            assert none.message.tool_calls is None
-            assert none.message.content.startswith("<tool_call>")
-            allowed = {"mode": "required", "tools": [named]}
-            asked(tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
-            asked(parallel_tool_calls=False)
-            structures = [job.sampling.structure for job in bridge.jobs]
-            grammars = [each.text if isinstance(each, Structure) else "" for each in structures]
-            assert [("read" in text, "write" in text) for text in grammars] == [
-                (True, False), (True, True), (False, False), (True, False), (True, True),
-            ]  # fmt: skip
-            assert bridge.jobs[2].sampling.logit_bias[trigger] < -1000
-            assert bridge.jobs[4].sampling.stop == ("</tool_call>",)
-            assert isinstance(structures[4], Structure)
-            assert structures[4].trigger == (trigger,)
-            assert len({bridge.prompt(n) for n in range(5)}) == 1, "the prompt has all tools, whatever the choice"
-            for fields in ({"tool_choice": "any"}, {"tool_choice": {"type": "function", "function": {"name": "x"}}}):
-                with pytest.raises(openai.BadRequestError) as refused:
-                    asked(**fields)
-                assert refused.value.param == "tool_choice"
-            with pytest.raises(openai.BadRequestError, match="two tools"):
-                client.chat.completions.create(model=MODEL, messages=GO, tools=[*TOOLS, *TOOLS])
+        named = {"type": "function", "function": {"name": "read"}}
+        assert asked(tool_choice=named).finish_reason == "stop", "OpenAI's word for a call that the client chose"
+        assert asked(tool_choice="required").finish_reason == "tool_calls"
+        none = asked(tool_choice="none")
+        assert none.message.tool_calls is None
+        assert none.message.content.startswith("<tool_call>")
+        allowed = {"mode": "required", "tools": [named]}
+        asked(tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+        asked(parallel_tool_calls=False)
+        structures = [job.sampling.structure for job in bridge.jobs]
+        grammars = [each.text if isinstance(each, Structure) else "" for each in structures]
+        assert [("read" in text, "write" in text) for text in grammars] == [
+            (True, False), (True, True), (False, False), (True, False), (True, True),
+        ]  # fmt: skip
+        assert bridge.jobs[2].sampling.logit_bias[trigger] < -1000
+        assert bridge.jobs[4].sampling.stop == ("</tool_call>",)
+        assert isinstance(structures[4], Structure)
+        assert structures[4].trigger == (trigger,)
+        assert len({bridge.prompt(n) for n in range(5)}) == 1, "the prompt has all tools, whatever the choice"
+        for fields in ({"tool_choice": "any"}, {"tool_choice": {"type": "function", "function": {"name": "x"}}}):
+            with pytest.raises(openai.BadRequestError) as refused:
+                asked(**fields)
+            assert refused.value.param == "tool_choice"
+        with pytest.raises(openai.BadRequestError, match="two tools"):
+            client.chat.completions.create(model=MODEL, messages=GO, tools=[*TOOLS, *TOOLS])
 
 
 def test_a_call_that_is_cut_and_one_that_breaks_its_form() -> None:
     tokenizer = chat_tokenizer(template("hermes"), "hermes")
-    with scripted(tokenizer, '<tool_call>\n{"name": "read", "arguments": {"pa', finish="length") as (url, _):
-        with asking(url) as client:
-            (cut,) = client.chat.completions.create(model=MODEL, messages=GO, tools=TOOLS).choices
+    begun = '<tool_call>\n{"name": "read", "arguments": {"pa'
+    with scripted(tokenizer, begun, finish="length") as (url, _), asking(url) as client:
+        (cut,) = client.chat.completions.create(model=MODEL, messages=GO, tools=TOOLS).choices
     assert cut.finish_reason == "length"
     assert cut.message.tool_calls is not None
     assert cut.message.tool_calls[0].function.arguments == '{"pa'  # type: ignore[union-attr]
@@ -170,7 +174,8 @@ def test_reasoning_that_is_switched_off_limited_and_not_sent() -> None:
 
 
 def test_the_form_of_the_text() -> None:
-    tokenizer = chat_tokenizer("{% for message in messages %}{{ message.content }}{% endfor %}")
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     wrapped = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
     cases: list[tuple[dict[str, Any], Structure | None]] = [
@@ -197,3 +202,43 @@ def test_the_form_of_the_text() -> None:
             )
         with pytest.raises(openai.BadRequestError, match="cannot call tools"):
             client.chat.completions.create(model=MODEL, messages=GO, tools=TOOLS)
+
+
+def test_a_random_model_calls_tools_and_drafts_change_nothing(tmp_path: Path) -> None:
+    """Nothing but the grammar holds a model of random weights to a call."""
+    pytest.importorskip("llguidance")
+    tokenizer = chat_tokenizer(template("hermes"), "hermes")
+    for name, noise in (("target", 0.0), ("draft", 0.01)):
+        save_model(tmp_path / name, context=2048, noise=noise, tokenizer=tokenizer)
+    tools = json.loads(json.dumps(TOOLS))
+    for tool in tools:
+        choice = {"properties": {"path": {"enum": ["alpha", "beta"]}}, "additionalProperties": False}
+        tool["function"]["parameters"] |= choice
+    engine = hs.load(
+        tmp_path / "target", ["prediction", tmp_path / "draft"], dtype="float32", max_length=2048, rule="coupled",
+    )  # fmt: skip
+    with serving(engine) as running, asking(running.v1) as client:
+        think, mark = (str(tokenizer.convert_tokens_to_ids(each)) for each in ("<think>", "<tool_call>"))
+        bias = {think: -1000}  # it would think to the limit
+        asked: dict[str, Any] = {
+            "model": MODEL, "messages": GO, "tools": tools, "max_tokens": 200, "logit_bias": bias,
+        }  # fmt: skip
+        said = []
+        for enabled in (True, False):
+            body = {"speculation": {"enabled": enabled}}
+            for seed in range(3):
+                choice = client.chat.completions.create(
+                    **asked, seed=seed, tool_choice="required", parallel_tool_calls=False, extra_body=body
+                ).choices[0]
+                assert choice.finish_reason == "tool_calls"
+                (call,) = choice.message.tool_calls or []
+                assert json.loads(call.function.arguments)["path"] in ("alpha", "beta")  # type: ignore[union-attr]
+                said.append((call.function.name, call.function.arguments))  # type: ignore[union-attr]
+        assert said[:3] == said[3:]
+        auto = client.chat.completions.create(**asked | {"logit_bias": bias | {mark: 1000}}, seed=1)
+        calls = auto.choices[0].message.tool_calls or []
+        assert len(calls) > 1, "the mark comes again and again"
+        for call in calls[:-1]:
+            path = json.loads(call.function.arguments)["path"]  # type: ignore[union-attr]
+            assert path in ("alpha", "beta"), "behind its mark a call is constrained also where it need not come"
+        assert running.settled()

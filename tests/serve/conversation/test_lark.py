@@ -46,6 +46,8 @@ class Model:
         self.form = ChatForm(form, "", think=think, marks=Marks.of(self.tokenizer))
         ends = {int(self.tokenizer.eos_token_id), *self.form.marks.ids.keys() & {"<|call|>"}}
         self._ends = {self.form.marks.ids.get(end, end) for end in ends}  # type: ignore[call-overload]
+        endings = (form.value_close, form.quote, '"', "'", "</think>", "<|end|>", "}", ")")
+        self._endings = [self.tokenizer(each, add_special_tokens=False)["input_ids"] for each in endings if each]
         self.tokens = matching_tokenizer(self.tokenizer, len(self.tokenizer), self._ends)
 
     def held(self, conversation: Conversation, **more: Any) -> Constraint:
@@ -72,13 +74,14 @@ class Model:
             found = [int(token) for token in np.flatnonzero(bits) if token not in self._ends]
             if not found or (bits[list(self._ends)].any() and chance.random() < 0.5):
                 return str(self.tokenizer.decode(ids, skip_special_tokens=False))
-            if len(found) > 40:  # free text: a letter, or what may end it
-                names = self.tokenizer.convert_ids_to_tokens(found)
-                ending = [token for token, name in zip(found, names, strict=True) if name in "\"'<\u010a}),"]
-                letters = [token for token, name in zip(found, names, strict=True) if name.isalnum() and name.isascii()]
-                found = (ending if ending and chance.random() < 0.5 else letters) or found
-            ids.append(chance.choice(found))
-            assert matcher.try_consume_tokens(ids[-1:]) == 1, matcher.get_error()
+            if len(found) > 40:  # free text: what ends it here, or a letter
+                ending = [each for each in self._endings if matcher.validate_tokens(each) == len(each)]
+                letters = [token for token in found if chr(token % 128).isalnum() and token < 188] or found
+                added = chance.choice(ending) if ending and chance.random() < 0.5 else [chance.choice(letters)]
+            else:
+                added = [chance.choice(found)]
+            ids += added
+            assert matcher.try_consume_tokens(added) == len(added), matcher.get_error()
         return None
 
 

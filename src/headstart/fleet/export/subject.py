@@ -10,7 +10,7 @@ from typing import Any
 
 from headstart.base.errors import ExportRefused
 from headstart.fleet.export.manifest import DrafterKind, EngineName
-from headstart.loading.choice import DrafterSpec, choose
+from headstart.loading.choice import MTP, DrafterSpec, choose
 from headstart.model import loading
 from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.heads.dflash_config import head_config
@@ -129,6 +129,11 @@ def _drafter(target: Target, name: str, engine: EngineName) -> Drafter:
         return _head(name, spec, target)
     if spec.kind == "ngram" or spec.kind == "suffix":
         return Drafter(name, spec.kind)  # type: ignore[arg-type]
+    if spec.kind == MTP and not spec.wrapper:
+        raise ExportRefused(
+            "an MTP head lies in the target's own checkpoint, and is not exported",
+            hint='vLLM drafts with it if its speculative config says {"method": "mtp", "num_speculative_tokens": 3}',
+        )
     source = str(spec.source) if spec.source else loading.resolve(name, "draft")
     folder = loading.config_folder(source)
     raw = {} if folder is None else read_json(folder / "config.json")

@@ -143,8 +143,6 @@ def not_run(recipe: Recipe) -> str:
     """What of a recipe the row kernels do not run, whatever its widths are; empty for nothing."""
     if any(mixer.taps > structs.MOST_TAPS for mixer in recipe.recurrent.values()):
         return f"convolutions of more than {structs.MOST_TAPS} inputs"
-    if any(layer.mixer is None or layer.feed_forward is None for layer in recipe.layers):
-        return "layers of a mixer or an MLP alone"
     return ""
 
 
@@ -214,8 +212,7 @@ class FusedLayers:
         return self._angles[rope]
 
     def _layer(self, owner: Any, layer: Layer, index: int) -> structs.Layer:
-        weights, mlp, mixer = self._weights, layer.mlp, layer.mixer
-        assert mixer is not None, "see `not_run`"
+        weights, mlp, mixer = self._weights, layer.feed_forward, layer.mixer
 
         def norm(of: Norm | None) -> structs.Norm:
             return norm_struct(owner, of, weights)
@@ -225,22 +222,23 @@ class FusedLayers:
             attention_out=norm(layer.attention_out),
             mlp_in=norm(layer.mlp_in),
             mlp_out=norm(layer.mlp_out),
-            out=weights.product(parts.plain(part(owner, mixer.out))),
-            gate_up=weights.product(parts.gate_up(owner, mlp)),
-            down=weights.product(parts.plain(part(owner, mlp.down))),
             residual_factor=layer.residual_factor,
             layer_factor=1.0 if layer.factor is None else float(part(owner, layer.factor)),
-            activation=structs.ACTIVATIONS.index(mlp.activation),
-            gated=mlp.gated,
             parallel=layer.parallel,
         )
         if isinstance(mixer, Attention):
             self._attend(made, owner, mixer, index)
-        else:
+        elif mixer is not None:
             made.mixer = mixer_struct(owner, mixer, weights)
             made.qkv = weights.product(parts.mixer_inputs(owner, mixer))
-        if mlp.numbers is not None:
-            made.activation_numbers = weights.pointer(parts.xielu_numbers(part(owner, mlp.numbers)))
+        if mixer is not None:
+            made.out = weights.product(parts.plain(part(owner, mixer.out)))
+        if mlp is not None:
+            made.gate_up = weights.product(parts.gate_up(owner, mlp))
+            made.down = weights.product(parts.plain(part(owner, mlp.down)))
+            made.activation, made.gated = structs.ACTIVATIONS.index(mlp.activation), mlp.gated
+            if mlp.numbers is not None:
+                made.activation_numbers = weights.pointer(parts.xielu_numbers(part(owner, mlp.numbers)))
         if layer.input is not None:
             made.input_gate = weights.product(part(owner, layer.input.gate))
             made.input_out = weights.product(part(owner, layer.input.out))

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headstart.model.gguf.header import ALIGNMENT, MAGIC
+from headstart.model.gguf.header import ALIGNMENT
+from headstart.model.gguf.types import MAGIC
 
 Value = bool | int | float | str | Sequence[bool] | Sequence[int]
 

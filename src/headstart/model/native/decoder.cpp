@@ -5,7 +5,8 @@
 // whether it runs alone, beside the rows of a draft, or in a batch. Work is shared out over threads in whole rows, in
 // panels of outputs, in blocks of queries or in columns of a state, never inside a sum. The residual stream is float32.
 //
-// A layer attends, or it is recurrent: see mixers.h. What either makes of the rows goes through `out` into the stream.
+// A layer attends, or it is recurrent: see mixers.h. What either makes of the rows goes through `out` into the stream. Then
+// comes its MLP. A layer may lack one of the two; then the products of that part have no weights.
 //
 // A drafting head (EAGLE) is such a decoder too, of one layer, but for its ends: its rows begin with hidden states,
 // and the row that leaves its layer is wanted as well, to begin the next step's with. See `DraftHead`.
@@ -105,8 +106,8 @@ struct Batch {
 
 namespace {
 
-// The rows that go on after a layer's attention: all, or (after the last layer's, unless its output is tapped) the judged
-// ones, which then stand first in x.
+// The rows that go on after a layer's mixer: all, or (after the last mixer, unless a later stream is tapped) the judged ones,
+// which then stand first in x.
 struct Selected {
     int64_t count;
     const int64_t *rows;             // or null for all
@@ -236,6 +237,13 @@ void gate(const Layer &layer, const float *y, int64_t count, float *row, uint8_t
         case XIELU: return gate_by<XIELU>(layer, y, count, row, rows, scale);
         default: return gate_by<SILU>(layer, y, count, row, rows, scale);
     }
+}
+
+// The MLP of a layer, from the rows of its first product to y.
+void feed(const Layer &layer, int64_t count, float *y, const Scratch &scratch, uint8_t *rows, float *scale) {
+    multiply(layer.gate_up, rows, scale, count, scratch.sums, y);
+    gate(layer, y, count, scratch.row, rows, scale);
+    multiply(layer.down, rows, scale, count, scratch.sums, y);
 }
 
 // gelu(y) * the layer's own input of the row's token (Gemma 4). inputs: see `token_inputs`. row: scratch.
@@ -522,7 +530,9 @@ template <class KV>
 void forward(const Model &model, const Batch &batch, Buffers &b) {
     uint8_t *rows = b.rows.data();
     float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data(), *query = b.query.data(), *attended = b.attended.data();
-    const bool tapped = batch.taps && batch.taps[model.layer_count];
+    int64_t last = model.layer_count - 1;  // the last layer that looks at other rows, or -1
+    bool tapped = batch.taps && batch.taps[model.layer_count];
+    for (; last >= 0 && !model.layers[last].out.weights; last--) tapped |= batch.taps && batch.taps[last];
     const Selected all{batch.count, nullptr}, judged{batch.judged_count, batch.judged};
     const Mixed mixed{b.channels.data(), b.gates.data(), b.zeros.data()};
 #pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
@@ -534,10 +544,18 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
         else
             embed<KV>(model, batch, x);
         if (model.inputs.width) token_inputs<KV>(model, batch, x, scratch, rows, scale, b.inputs.data());
+        if (last < 0 && !tapped) gather_rows(x, judged, model.width);
         Added added{};
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
-            const Selected &selected = l + 1 < model.layer_count || tapped ? all : judged;
+            const Selected &selected = l < last || tapped ? all : judged;
+            if (!layer.out.weights) {
+                norm(x, added, layer.mlp_in, false, selected.count, layer.gate_up, scratch.row, rows, scale);
+                tap(batch, x, l, model.width);
+                feed(layer, selected.count, y, scratch, rows, scale);
+                added = Added{y, layer.mlp_out, layer.residual_factor, layer.layer_factor};
+                continue;
+            }
             if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
                 norm_pair<KV>(model, batch, x, layer, scratch.row, rows, scale);
             else
@@ -554,11 +572,10 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             }
             if (selected.rows) gather_rows(x, selected, model.width);
             multiply(layer.out, rows, scale, selected.count, scratch.sums, y);
-            added = Added{y, layer.attention_out, layer.residual_factor, 1.0f};
+            added = Added{y, layer.attention_out, layer.residual_factor, layer.down.weights ? 1.0f : layer.layer_factor};
+            if (!layer.down.weights) continue;
             norm(x, added, layer.mlp_in, layer.parallel, selected.count, layer.gate_up, scratch.row, rows, scale);
-            multiply(layer.gate_up, rows, scale, selected.count, scratch.sums, y);
-            gate(layer, y, selected.count, scratch.row, rows, scale);
-            multiply(layer.down, rows, scale, selected.count, scratch.sums, y);
+            feed(layer, selected.count, y, scratch, rows, scale);
             added = Added{y, layer.mlp_out, layer.residual_factor, layer.layer_factor};
             if (!layer.input_gate.weights) continue;
             added.after = 1.0f;

@@ -119,15 +119,6 @@ inline int64_t grouped_row_bytes(int64_t inputs) {
 
 // -- rows -------------------------------------------------------------------------------------------------------------
 
-inline Vec fused(Vec a, Vec b, Vec c) {
-#if defined(__AVX512F__)
-    return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#else
-    for (int i = 0; i < LANES; i++) c[i] = std::fma(a[i], b[i], c[i]);
-    return c;
-#endif
-}
-
 // Sixteen inputs of a row from the i-th on, in the order of the codes.
 inline Vec ordered(const Grouping &of, const float *row, int64_t i) {
     if (!of.order) return load(row + i);

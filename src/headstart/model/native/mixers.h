@@ -45,10 +45,13 @@ struct Walks {
     int64_t segments, deepest;                        // of the batch; the depth of its deepest node
 };
 
-constexpr int64_t MOST_TAPS = 8;
+constexpr int64_t MOST_TAPS = 16;
+constexpr int64_t RUN = 32;        // visits that a state takes in one call
 constexpr int64_t CHANNELS = 256;  // of a convolution that are one task, where heads do not say otherwise
 
-// What a layer's function needs of each visit, made of the convolution: [visits, channels] and [visits, 2 * padded heads].
+// What a layer's function needs of each visit, made of the convolution. channels: of each segment [visits, channels], but
+// first those of one head (or of its key) of all visits, since a head's state asks for them in turn. gates: [visits, 2 *
+// padded heads].
 struct Mixed {
     float *channels, *gates;
     const float *zeros;              // as many as there are channels: what stands before every text
@@ -122,24 +125,35 @@ inline Channels channels_of(const Mixer &m, int64_t task) {
 
 inline int64_t padded_heads(const Mixer &m) { return (m.heads + LANES - 1) / LANES * LANES; }
 
-// The convolution of one visit in some channels, and silu where a state follows.
-inline void convolve(const Mixer &m, int64_t taps, const MixerInputs &inputs, const int64_t *numbers, Channels of, float *to) {
-    const float *from[MOST_TAPS], *factors[MOST_TAPS];
-    for (int64_t t = 0; t < taps; t++) {
+// The convolution of one visit in some channels, and silu where a state follows. TAPS: 0 for any number.
+template <int TAPS, bool SHORT>
+inline void convolve_by(const Mixer &m, int64_t taps, const MixerInputs &inputs, const int64_t *numbers, Channels of,
+                        float *to) {
+    const float *from[MOST_TAPS], *factors[MOST_TAPS], *weights[MOST_TAPS];
+    const int count = TAPS ? TAPS : int(taps);
+    for (int t = 0; t < count; t++) {
         from[t] = inputs.channels(numbers[t]) + of.begin;
+        weights[t] = m.taps + t * m.channels + of.begin;
+        if (!SHORT) continue;
         factors[t] = inputs.factor(numbers[t]);
         if (factors[t]) factors[t] += of.begin;
     }
-    const float *weights = m.taps + of.begin;
     for (int64_t i = 0; i < of.count; i += LANES) {
         Vec total = m.conv_bias ? load(m.conv_bias + of.begin + i) : Vec{};
-        for (int64_t t = 0; t < taps; t++) {
+        HEADSTART_UNROLL
+        for (int t = 0; t < count; t++) {
             Vec v = load(from[t] + i);
-            if (factors[t]) v = v * load(factors[t] + i);
-            total += v * load(weights + t * m.channels + i);
+            if (SHORT && factors[t]) v = v * load(factors[t] + i);
+            total = fused(v, load(weights[t] + i), total);
         }
-        store(to + i, m.kind == SHORT_CONV ? total : silu(total));
+        store(to + i, SHORT ? total : silu(total));
     }
+}
+
+inline void convolve(const Mixer &m, int64_t taps, const MixerInputs &inputs, const int64_t *numbers, Channels of, float *to) {
+    if (m.kind == SHORT_CONV) return convolve_by<0, true>(m, taps, inputs, numbers, of, to);
+    if (taps == 4) return convolve_by<4, false>(m, taps, inputs, numbers, of, to);
+    convolve_by<0, false>(m, taps, inputs, numbers, of, to);
 }
 
 // A row of length `factor`, but for one of nothing but zeros.
@@ -168,61 +182,150 @@ inline void make_gates(const Mixer &m, const float *from, float *to) {
     }
 }
 
-// A visit's numbers of one head.
+// One visit, of TILES tiles of columns of one head's state.
 struct Step {
     const float *key, *query, *value;  // [key_dim] twice, and a tile of values
     float kept, written, skip;
+    float *state, *out;                // what it makes: a state, which may lie where the one before it does, and an output
 };
 
-// One application of a layer's function to TILES tiles of sixteen columns: from a state [key, 16 * TILES] to the next (which
-// may be the same place) and the output. Four sums of each number run side by side. It is called, not written out where it
-// is used: the compiler is free to round the same sum differently in two places.
-template <int TILES, bool DELTA>
-__attribute__((noinline)) void advance(const float *from, float *to, const Step &step, int64_t keys, float *out) {
-    constexpr int WIDTH = TILES * LANES, SUMS = 4;
-    const float *key = step.key, *query = step.query;
-    const float kept = step.kept;
-    Vec written[TILES], sums[SUMS][TILES];
-    if constexpr (DELTA) {
+// Columns of a state that go through it together, with all their sums in registers: as many as there are registers for.
+#if defined(__AVX512F__)
+typedef Vec Columns;
+constexpr int TOGETHER = 2;
+#elif defined(__AVX__)
+typedef float Columns __attribute__((vector_size(32)));
+constexpr int TOGETHER = 1;
+#else
+typedef float Columns __attribute__((vector_size(16)));
+constexpr int TOGETHER = 1;
+#endif
+constexpr int COLUMNS = sizeof(Columns) / sizeof(float);
+
+inline Columns load_columns(const float *from) {
+    Columns v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+
+inline void store_columns(float *to, Columns v) { std::memcpy(to, &v, sizeof v); }
+
+// See `fused`.
+inline Columns fused_columns(Columns a, Columns b, Columns c) {
+#if defined(__AVX512F__)
+    return fused(a, b, c);
+#elif defined(__AVX__) && defined(__FMA__)
+    return (Columns)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FP_FAST_FMAF)
+    for (int i = 0; i < COLUMNS; i++) c[i] = std::fma(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
+// A number in all lanes of a register. The compiler would rather read it from memory again for each product, and reading is
+// what a state takes longest for.
+inline Columns spread(float value) {
+    Columns v = value - Columns{};
+#if defined(__AVX__)
+    asm("" : "+x"(v));
+#endif
+    return v;
+}
+
+// The sums over the keys of COUNT times COLUMNS columns, of which SUMS run side by side.
+template <int COUNT>
+struct Sums {
+    static constexpr int SUMS = 4;
+    Columns parts[SUMS][COUNT];
+
+    void clear() {
         HEADSTART_UNROLL
         for (int a = 0; a < SUMS; a++)
             HEADSTART_UNROLL
-            for (int t = 0; t < TILES; t++) sums[a][t] = Vec{};
-        for (int64_t i = 0; i < keys; i += SUMS)
-            HEADSTART_UNROLL
-            for (int a = 0; a < SUMS; a++)
-                HEADSTART_UNROLL
-                for (int t = 0; t < TILES; t++)
-                    sums[a][t] += load(from + (i + a) * WIDTH + t * LANES) * key[i + a];
-        HEADSTART_UNROLL
-        for (int t = 0; t < TILES; t++) {
-            const Vec held = ((sums[0][t] + sums[1][t]) + (sums[2][t] + sums[3][t])) * kept;
-            written[t] = (load(step.value + t * LANES) - held) * step.written;
-        }
-    } else {
-        HEADSTART_UNROLL
-        for (int t = 0; t < TILES; t++) written[t] = load(step.value + t * LANES) * step.written;
+            for (int t = 0; t < COUNT; t++) parts[a][t] = Columns{};
     }
-    HEADSTART_UNROLL
-    for (int a = 0; a < SUMS; a++)
-        HEADSTART_UNROLL
-        for (int t = 0; t < TILES; t++) sums[a][t] = Vec{};
+
+    Columns total(int t) const { return (parts[0][t] + parts[1][t]) + (parts[2][t] + parts[3][t]); }
+};
+
+// state = before * kept + written * key, its sums with the query, and where READ those with the key of the next visit.
+// Rows of a state are `width` apart.
+template <int COUNT, bool READ>
+inline void write_state(const float *before, const Step &step, int64_t from, const Columns *written, const float *next,
+                        int64_t keys, int64_t width, Sums<COUNT> &asked, Sums<COUNT> &held) {
+    constexpr int SUMS = Sums<COUNT>::SUMS;
+    const float *key = step.key, *query = step.query;
+    float *state = step.state + from;
+    const Columns kept = spread(step.kept);
+    asked.clear();
+    held.clear();
     for (int64_t i = 0; i < keys; i += SUMS)
         HEADSTART_UNROLL
-        for (int a = 0; a < SUMS; a++)
+        for (int a = 0; a < SUMS; a++) {
+            const Columns by_key = spread(key[i + a]), by_query = spread(query[i + a]);
+            Columns by_next;
+            if constexpr (READ) by_next = spread(next[i + a]);
             HEADSTART_UNROLL
-            for (int t = 0; t < TILES; t++) {
-                const int64_t at = (i + a) * WIDTH + t * LANES;
-                const Vec state = load(from + at) * kept + written[t] * key[i + a];
-                store(to + at, state);
-                sums[a][t] += state * query[i + a];
+            for (int t = 0; t < COUNT; t++) {
+                const int64_t at = (i + a) * width + t * COLUMNS;
+                const Columns made = fused_columns(load_columns(before + at), kept, written[t] * by_key);
+                store_columns(state + at, made);
+                asked.parts[a][t] = fused_columns(made, by_query, asked.parts[a][t]);
+                if constexpr (READ) held.parts[a][t] = fused_columns(made, by_next, held.parts[a][t]);
             }
-    HEADSTART_UNROLL
-    for (int t = 0; t < TILES; t++) {
-        Vec output = (sums[0][t] + sums[1][t]) + (sums[2][t] + sums[3][t]);
-        if constexpr (!DELTA) output += load(step.value + t * LANES) * step.skip;
-        store(out + t * LANES, output);
+        }
+}
+
+// Some visits in turn, each of which goes on from the state that the one before it made (`before`, for the first), in the
+// columns from `from` on. The delta rule asks what a state holds of the next visit's key while the state is being written, so
+// that it is read once a visit.
+template <int COUNT, bool DELTA>
+inline void advance_columns(const float *before, const Step *steps, int64_t count, int64_t keys, int64_t width, int64_t from) {
+    constexpr int SUMS = Sums<COUNT>::SUMS;
+    Sums<COUNT> asked, held;
+    held.clear();
+    before += from;
+    if constexpr (DELTA)
+        for (int64_t i = 0; i < keys; i += SUMS)
+            HEADSTART_UNROLL
+            for (int a = 0; a < SUMS; a++) {
+                const Columns by_key = spread(steps->key[i + a]);
+                HEADSTART_UNROLL
+                for (int t = 0; t < COUNT; t++)
+                    held.parts[a][t] =
+                        fused_columns(load_columns(before + (i + a) * width + t * COLUMNS), by_key, held.parts[a][t]);
+            }
+    for (const Step *step = steps; step < steps + count; step++) {
+        Columns written[COUNT];
+        HEADSTART_UNROLL
+        for (int t = 0; t < COUNT; t++) {
+            Columns value = load_columns(step->value + from + t * COLUMNS);
+            if constexpr (DELTA) value = fused_columns(-held.total(t), spread(step->kept), value);
+            written[t] = value * step->written;
+        }
+        if (DELTA && step + 1 < steps + count)
+            write_state<COUNT, DELTA>(before, *step, from, written, step[1].key, keys, width, asked, held);
+        else
+            write_state<COUNT, false>(before, *step, from, written, nullptr, keys, width, asked, held);
+        HEADSTART_UNROLL
+        for (int t = 0; t < COUNT; t++) {
+            Columns output = asked.total(t);
+            if constexpr (!DELTA)
+                output = fused_columns(load_columns(step->value + from + t * COLUMNS), spread(step->skip), output);
+            store_columns(step->out + from + t * COLUMNS, output);
+        }
+        before = step->state + from;
     }
+}
+
+// The same in all columns of a tile.
+template <int TILES, bool DELTA>
+void advance(const float *before, const Step *steps, int64_t count, int64_t keys) {
+    constexpr int WIDTH = TILES * LANES, COUNT = TILES < TOGETHER ? TILES : TOGETHER;
+    for (int64_t from = 0; from < WIDTH; from += COUNT * COLUMNS)
+        advance_columns<COUNT, DELTA>(before, steps, count, keys, WIDTH, from);
 }
 
 inline int64_t tile_width(const Mixer &m) { return m.value_dim % (2 * LANES) ? LANES : 2 * LANES; }
@@ -251,23 +354,35 @@ void walk_tile(const Mixer &m, const Walks &walks, int64_t layer, int64_t segmen
     int64_t stored = walks.store_begin[segment];
     const int64_t stores = walks.store_begin[segment + 1];
     const int64_t begin = walks.visit_begin[segment], visits = walks.visit_begin[segment + 1] - begin;
+    const float *channels = mixed.channels + begin * m.channels;
+    const float *key = channels + (keys + group * m.key_dim) * visits;
+    const float *query = channels + (queries + group * m.key_dim) * visits;
+    const float *value = channels + (values + head * m.value_dim) * visits + tile * WIDTH;
+    const int64_t *depths = walks.depths + begin;
+    const auto goes_on = [&](int64_t v) { return depths[v] == depths[v - 1] + 1 || (depths[v] == 0 && depths[v - 1] == 0); };
     float unread[WIDTH];
-    for (int64_t v = 0; v <= visits; v++) {
+    Step steps[RUN];
+    for (int64_t v = 0; v <= visits;) {
         for (; stored < stores && walks.store_visits[stored] == v; stored++)
             std::memmove(plane(walks.store_planes[stored]), text, numbers * sizeof(float));
         if (v == visits) break;
-        const int64_t depth = walks.depths[begin + v], row = walks.inputs[(begin + v + 1) * walks.taps - 1];
-        const float *channels = mixed.channels + (begin + v) * m.channels, *gates = mixed.gates + (begin + v) * 2 * padded;
-        const Step step{channels + keys + group * m.key_dim,
-                        channels + queries + group * m.key_dim,
-                        channels + values + column,
-                        gates[head],
-                        gates[padded + head],
-                        DELTA ? 0 : m.skip[head]};
-        const float *before = depth > 1 ? states + (depth - 1) * numbers : text;
-        float *after = states + depth * numbers;
-        advance<TILES, DELTA>(before, after, step, m.key_dim, row < fed ? out + row * width + column : unread);
-        if (depth == 0) text = states;
+        const float *before = depths[v] > 1 ? states + (depths[v] - 1) * numbers : text;
+        int64_t count = 0;
+        do {  // visits that go on from each other, up to the next one whose state is stored
+            const int64_t row = walks.inputs[(begin + v + 1) * walks.taps - 1];
+            const float *gates = mixed.gates + (begin + v) * 2 * padded;
+            steps[count++] = {key + v * m.key_dim,
+                              query + v * m.key_dim,
+                              value + v * m.value_dim,
+                              gates[head],
+                              gates[padded + head],
+                              DELTA ? 0 : m.skip[head],
+                              states + depths[v] * numbers,
+                              row < fed ? out + row * width + column : unread};
+            if (depths[v] == 0) text = states;
+            v++;
+        } while (count < RUN && v < visits && goes_on(v) && !(stored < stores && walks.store_visits[stored] == v));
+        advance<TILES, DELTA>(before, steps, count, m.key_dim);
     }
 }
 
@@ -342,7 +457,7 @@ inline void mix(const Mixer &m, const Walks &walks, int64_t layer, const int64_t
                     convolve(m, walks.taps, inputs, numbers, of, out + (bounds[s] + own) * m.channels + of.begin);
                 continue;
             }
-            float *to = mixed.channels + visit * m.channels + of.begin;
+            float *to = mixed.channels + begin * m.channels + of.begin * visits + (visit - begin) * of.count;
             convolve(m, walks.taps, inputs, numbers, of, to);
             if (m.kind == DELTA_RULE && task < 2 * m.groups)
                 make_unit(to, of.count, task < m.groups ? 1.0f / std::sqrt(float(m.key_dim)) : 1.0f);

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || (defined(__AVX__) && defined(__FMA__))
 #include <immintrin.h>
 #endif
 
@@ -61,7 +61,28 @@ inline void store(BFloat16 *to, Vec v) {
     std::memcpy(to, &halves, sizeof halves);
 }
 
-inline Vec splat(float value) { return Vec{} + value; }
+inline Vec splat(float value) { return value - Vec{}; }  // x - 0 is x, and 0 + x is not: of -0
+
+// a * b + c, rounded once wherever the processor can. Written as a product and a sum, the compiler chooses which of two
+// products goes into the sum unrounded, and may choose otherwise in another place.
+inline Vec fused(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+    return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX__) && defined(__FMA__)
+    __m256 x[2], y[2], z[2];
+    std::memcpy(x, &a, sizeof a);
+    std::memcpy(y, &b, sizeof b);
+    std::memcpy(z, &c, sizeof c);
+    for (int i = 0; i < 2; i++) z[i] = _mm256_fmadd_ps(x[i], y[i], z[i]);
+    std::memcpy(&c, z, sizeof c);
+    return c;
+#elif defined(__FP_FAST_FMAF)
+    for (int i = 0; i < LANES; i++) c[i] = std::fma(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
 
 inline float sum(Vec v) {
     float halves[LANES];

@@ -404,12 +404,14 @@ inline void multiply_pairs(const Product &p, int64_t from, int64_t to, const uin
 // -- vectors ----------------------------------------------------------------------------------------------------------
 
 // What a chain of sums adds in one step: four bytes of a row (a float32, two bf16 or four uint8), times the weights of
-// sixteen outputs.
+// sixteen outputs. UNFETCHED: up to so many rows are little work beside reading the weights, which the processor fetches by
+// itself, as they follow each other: to ask for them only takes time.
 template <class W>
 struct WideStep {
     typedef Vec Sum;
     typedef Vec Weights;
     static constexpr int64_t bytes = LANES * sizeof(W);
+    static constexpr int UNFETCHED = 0;
     static Weights weights(const uint8_t *w) { return load((const W *)w); }
     static Sum add(Sum sum, const uint8_t *x, Weights w) {
         float one;
@@ -434,6 +436,7 @@ struct Bf16Step {
     typedef Vec Sum;
     typedef __m512i Weights;
     static constexpr int64_t bytes = 64;
+    static constexpr int UNFETCHED = 1;
     static Weights weights(const uint8_t *w) { return _mm512_loadu_si512(w); }
     static Sum add(Sum sum, const uint8_t *x, Weights w) {
         return _mm512_dpbf16_ps(sum, (__m512bh)spread(x), (__m512bh)w);
@@ -448,6 +451,7 @@ struct Int8Step {
     typedef __m512i Sum;
     typedef __m512i Weights;
     static constexpr int64_t bytes = 64;
+    static constexpr int UNFETCHED = 4;
     static Weights weights(const uint8_t *w) { return _mm512_loadu_si512(w); }
     static Sum add(Sum sum, const uint8_t *x, Weights w) { return _mm512_dpbusd_epi32(sum, spread(x), w); }
 };
@@ -463,8 +467,8 @@ constexpr int MOST_ROWS = 3;
 constexpr int64_t STEPS = 96;
 
 // The next steps of the sums of N rows with two panels. Each sum is one chain over the inputs, so it may be put away and
-// taken up again. `next` are the weights that come later: they are on their way when they are needed.
-template <class S, int N>
+// taken up again. `next` are the weights that come later: where FETCHES, they are on their way when they are needed.
+template <class S, bool FETCHES, int N>
 void advance(const uint8_t *x, int64_t stride, const uint8_t *const *w, const uint8_t *const *next, int64_t steps,
              typename S::Sum (*sums)[2]) {
     typename S::Sum s[N][2];
@@ -476,8 +480,10 @@ void advance(const uint8_t *x, int64_t stride, const uint8_t *const *w, const ui
     const uint8_t *w0 = w[0], *w1 = w[1], *next0 = next[0], *next1 = next[1];
     for (int64_t i = 0; i < steps; i++) {
         const typename S::Weights a = S::weights(w0 + i * S::bytes), b = S::weights(w1 + i * S::bytes);
-        __builtin_prefetch(next0 + i * S::bytes);
-        __builtin_prefetch(next1 + i * S::bytes);
+        if constexpr (FETCHES) {
+            __builtin_prefetch(next0 + i * S::bytes);
+            __builtin_prefetch(next1 + i * S::bytes);
+        }
         HEADSTART_UNROLL
         for (int r = 0; r < N; r++) {
             s[r][0] = S::add(s[r][0], x + r * stride + i * 4, a);
@@ -491,14 +497,14 @@ void advance(const uint8_t *x, int64_t stride, const uint8_t *const *w, const ui
     }
 }
 
-template <class S, int N>
+template <class S, bool FETCHES, int N>
 inline void advance_some(int64_t n, const uint8_t *x, int64_t stride, const uint8_t *const *w, const uint8_t *const *next,
                          int64_t steps, typename S::Sum (*sums)[2]) {
     if constexpr (N > 0) {
         if (n == N)
-            advance<S, N>(x, stride, w, next, steps, sums);
+            advance<S, FETCHES, N>(x, stride, w, next, steps, sums);
         else
-            advance_some<S, N - 1>(n, x, stride, w, next, steps, sums);
+            advance_some<S, FETCHES, N - 1>(n, x, stride, w, next, steps, sums);
     }
 }
 
@@ -541,7 +547,11 @@ inline void chain_block(const Product &p, int64_t from, int64_t to, const uint8_
                 if (later != w[0] && group == 0) next[0] = later;
                 if (later != w[0] && group == (groups > 1)) next[1] = later + bytes;
                 const int64_t n = count - m < most ? count - m : most;
-                advance_some<S, MOST_ROWS>(n, x + m * stride + done * 4, stride, w, next, steps, sums + m);
+                const uint8_t *rows = x + m * stride + done * 4;
+                if (count <= S::UNFETCHED)
+                    advance_some<S, false, S::UNFETCHED>(n, rows, stride, w, next, steps, sums + m);
+                else
+                    advance_some<S, true, MOST_ROWS>(n, rows, stride, w, next, steps, sums + m);
                 if (done + steps < all) continue;
                 for (int64_t r = m; r < m + n; r++)
                     for (int side = 0; side < 2; side++)

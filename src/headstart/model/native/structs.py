@@ -39,12 +39,12 @@ ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu")
 ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2 = range(4)
 """What `Mixer.kind` may be; the enum MixerKind."""
 
-MOST_TAPS = 8
+MOST_TAPS = 16
 """Of a convolution; as in mixers.h."""
 
 
 class Mixer(ctypes.Structure):
-    """struct Mixer of mixers.h. Made without arguments it is none: the layer attends."""
+    """struct Mixer of mixers.h. Made without arguments it is none: the layer attends, or is an MLP alone."""
 
     _fields_ = (
         *((name, _pointer) for name in ("taps", "conv_bias", "decay", "step_bias", "skip")),

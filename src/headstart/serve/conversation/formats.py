@@ -165,7 +165,7 @@ def _dumps(value: Any, join: Separators) -> str:
 
 CHANNEL_MARKS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
 
-_LIST = {"body": "json", "between": ", "}
+_LIST: dict[str, Any] = {"body": "json", "between": ", "}
 _WITH_ID = (("name", "name"), ("arguments", "arguments"), ("id", "id"))
 _INVOKE: dict[str, Any] = {
     "body": "xml", "open": '<invoke name="', "after_name": '">\n', "key": ('<parameter name="', '">'),

@@ -91,8 +91,6 @@ class Reply:
         tools: Sequence[Tool] = (),
     ) -> None:  # fmt: skip
         self.warnings: list[str] = []
-        self.reasoning_characters = 0
-        """Characters read as reasoning, its marks included."""
         self.calls = 0
         """Calls opened so far."""
         self.whole_calls = 0
@@ -106,7 +104,8 @@ class Reply:
         self._kind: type[Reasoning] | type[Content] | int | None = None
         self._back: list[str] = []
         self._taken: list[str] = []
-        self._position = 0
+        self._position = self._reasoned = 0
+        self._since: int | None = None
         self._ended = False
         self._open: int | None = None
         self._whole = False
@@ -117,6 +116,11 @@ class Reply:
         self._reader = self._all()
         self._done = False
         self._step(None)
+
+    @property
+    def reasoning_characters(self) -> int:
+        """Characters read as reasoning so far, its marks included."""
+        return self._reasoned + (0 if self._since is None else self._position - self._since)
 
     def feed(self, text: str) -> list[Part]:
         """The parts that are certain with this text. It still has the special tokens that are marks of the form."""
@@ -307,13 +311,17 @@ class Reply:
             if self._kind is not Reasoning:
                 space = space.lstrip("\n")
 
-        before = self._position
-        try:
-            yield from self._until(mark, say)
-        finally:
-            self.reasoning_characters += self._position - before
+        yield from self._counted(self._until(mark, say))
         self._flush()
         self._fresh, self._kind = True, None
+
+    def _counted(self, reading: Reading) -> Reading:
+        """The same reading, whose characters count as reasoning."""
+        self._since = self._position
+        try:
+            yield from reading
+        finally:
+            self._reasoned, self._since = self.reasoning_characters, None
 
     def _marks(self) -> Mapping[str, bool]:
         """What may begin in free text: whether it is the beginning of a call, by the mark."""
@@ -337,7 +345,7 @@ class Reply:
                         if marks[mark]:
                             space = yield from self._calls_behind(mark, before)
                         else:
-                            self.reasoning_characters += len(mark)
+                            self._reasoned += len(mark)
                             yield from self._reasoning()
                         marks = self._marks()
                         break
@@ -755,11 +763,7 @@ class Reply:
             if recipient is not None and self._tools:
                 yield from self._channel_call(recipient[1])
             elif channel is not None and channel[1] == "analysis":
-                before = self._position
-                try:
-                    yield from self._body(self._say_thought)
-                finally:
-                    self.reasoning_characters += self._position - before
+                yield from self._counted(self._body(self._say_thought))
             else:
                 yield from self._body(lambda character: self._say(Content, character))
 

@@ -1,4 +1,4 @@
-"""The options of each kind of run: a draft model, an EAGLE-3 or P-EAGLE head, Medusa heads, an early exit."""
+"""The options of each kind of run: a draft model, an EAGLE-3, P-EAGLE or MTP head, Medusa heads, an early exit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Literal
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_fields, check_number, option, strict
-from headstart.train.options.shared import DepthTraining, HeadTraining, RowTraining
+from headstart.train.options.shared import DepthTraining, HeadTraining, RowTraining, UnrolledTraining
 
 Format = Literal["hf", "speculators", "both"]
-DepthWeights = Literal["decay", "confidence"]
 
 _run = partial(option, panel="Training run")
 _size = partial(option, None, panel="Size of the draft model", low=1)
@@ -76,33 +75,17 @@ class DraftTraining(DepthTraining):
 
 @strict
 @dataclass(frozen=True, slots=True)
-class Eagle3Training(DepthTraining):
+class Eagle3Training(UnrolledTraining):
     """One run that trains an EAGLE-3 head for a target.
 
     layer_ids: None takes 2, L // 2 and L - 3, or what is nearest in a shallow target.
-    ttt_steps: the first pass is included.
     begin_with: replaces `init`. The head's sizes are kept, and where they are not given its layers and its vocabulary.
     format: "speculators" is what vLLM loads directly; "both" puts it below `speculators/`.
     """
 
-    tv_weight: float = 0.5
-    batch_size: int = 4
-    row_share: float = 0.6
     layer_ids: Sequence[int] | None = _head(
         None, "A target layer whose input the head reads; give three. Default: an early, a middle and a late one.",
         "--layer-id", low=0,
-    )  # fmt: skip
-    ttt_steps: int = _head(
-        4, "Passes of the training-time test: how many tokens in a row the head learns to draft.", low=1, high=16
-    )
-    depth_weights: DepthWeights = _run(
-        "decay", "Weight of each pass: by 'step_decay', or by how many guesses the head itself expects to be accepted "
-        "there and after ('confidence').",
-    )  # fmt: skip
-    tv_warmup: int = _run(0, "Steps over which the weight of the rejection rate rises to 'tv_weight'.", low=0)
-    tv_ramp: float = _run(
-        0.0, "Let that weight also grow with a guess's own chance a of acceptance, as 1 - exp(-ramp * a); 0 does not.",
-        low=0,
     )  # fmt: skip
     layers: int = _head(1, "Decoder layers; those after the first begin as the identity.", low=1, high=8)
     parallel: int = _head(
@@ -126,7 +109,6 @@ class Eagle3Training(DepthTraining):
     )
     selector_top_k: int = _head(16, "Candidates of each guess among which the selector chooses.", low=2)
     freeze_output: bool = _run(False, "Leave the output matrix as it begins, which makes steps cheaper.")
-    step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
     draft_vocab_size: int | None = _head(
         None, "Number of tokens that the head can propose, the most frequent ones. Default: as many as cover 95% of "
         "the text, from 8,192 to 32,768.", low=1,
@@ -135,11 +117,7 @@ class Eagle3Training(DepthTraining):
     format: Format = _head("hf", "Layout on disk: for headstart and SGLang ('hf'), for vLLM ('speculators'), or both.")
 
     def __post_init__(self) -> None:
-        DepthTraining.__post_init__(self)
-        if self.depths + 2 > self.sequence_length:
-            name = "parallel" if self.parallel else "ttt_steps"
-            problem = f"sequence_length={self.sequence_length} is too short for {name}={self.depths}"
-            raise InvalidOption(problem, hint="each further step needs one more token of a window")
+        UnrolledTraining.__post_init__(self)
         if self.parallel == 1:
             raise InvalidOption("parallel=1 guesses no token beyond the first", hint="use 2 or more, or leave it out")
         for name, usual in (("learn_mask", False), ("mask_token", None), ("selector_rank", 0)):
@@ -153,11 +131,30 @@ class Eagle3Training(DepthTraining):
 
     @property
     def depths(self) -> int:
-        """Guesses in a row that the head learns to make."""
         return self.parallel or self.ttt_steps
+
+    @property
+    def _deep(self) -> str:
+        return "parallel" if self.parallel else "ttt_steps"
 
     def _adds(self) -> bool:
         return self.begin_with is not None and self.parallel > 0
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class MtpTraining(UnrolledTraining):
+    """One run that trains an MTP head, which lies beside its target in one checkpoint.
+
+    init: "target" begins as the head that the target's checkpoint holds, if it holds one, and else as a regression.
+    begin_with: a model's directory with a head for this target.
+    """
+
+    loss_tokens: int | None = _head(
+        None, "Number of tokens over which the loss is computed and acceptance measured, the most frequent ones. "
+        "Default: 32,768 where the vocabulary has more than twice as many, which is what drafts are made of, else all.",
+        low=1,
+    )  # fmt: skip
 
 
 @strict

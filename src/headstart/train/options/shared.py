@@ -17,6 +17,7 @@ Quantize = Literal["int8", "int4", "none"]
 
 _data = partial(option, panel="Training data")
 _run = partial(option, panel="Training run")
+_head = partial(option, panel="The head")
 
 
 @strict
@@ -165,3 +166,48 @@ class DepthTraining(RowTraining):
         Training.__post_init__(self)
         if self.begin_with is not None:
             object.__setattr__(self, "begin_with", str(self.begin_with))
+
+
+DepthWeights = Literal["decay", "confidence"]
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class UnrolledTraining(DepthTraining):
+    """What the runs share whose head guesses from the target's states, then from its own.
+
+    ttt_steps: the first pass is included.
+    """
+
+    tv_weight: float = 0.5
+    batch_size: int = 4
+    row_share: float = 0.6
+    ttt_steps: int = _head(
+        4, "Passes of the training-time test: how many tokens in a row the head learns to draft.", low=1, high=16
+    )
+    depth_weights: DepthWeights = _run(
+        "decay", "Weight of each pass: by 'step_decay', or by how many guesses the head itself expects to be accepted "
+        "there and after ('confidence').",
+    )  # fmt: skip
+    step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
+    tv_warmup: int = _run(0, "Steps over which the weight of the rejection rate rises to 'tv_weight'.", low=0)
+    tv_ramp: float = _run(
+        0.0, "Let that weight also grow with a guess's own chance a of acceptance, as 1 - exp(-ramp * a); 0 does not.",
+        low=0,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        DepthTraining.__post_init__(self)
+        if self.depths + 2 > self.sequence_length:
+            problem = f"sequence_length={self.sequence_length} is too short for {self._deep}={self.depths}"
+            raise InvalidOption(problem, hint="each further step needs one more token of a window")
+
+    @property
+    def depths(self) -> int:
+        """Guesses in a row that the head learns to make."""
+        return self.ttt_steps
+
+    @property
+    def _deep(self) -> str:
+        """The option that says how many."""
+        return "ttt_steps"

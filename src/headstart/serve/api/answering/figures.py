@@ -46,13 +46,14 @@ class Counts:
 
     def _add(self, step: Step) -> None:
         self.tokens += len(step.tokens)
-        if not len(step.draft) or not step.tokens:
+        if not step.draft.guesses or not step.tokens:
             return
-        self.accepted.append(step.accepted)
-        self.drafted.append(len(step.draft))
+        accepted = step.accepted - step.forced
+        self.accepted.append(accepted)
+        self.drafted.append(step.draft.guesses)
         if step.draft.source == PREDICTION:
-            self.predicted_accepted += step.accepted
-            self.predicted_rejected += len(step.path) < max(step.draft.depths)
+            self.predicted_accepted += accepted
+            self.predicted_rejected += step.draft.guesses_in(step.path) < step.draft.guessed_levels
 
     @property
     def histogram(self) -> list[int]:

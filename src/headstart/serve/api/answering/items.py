@@ -10,25 +10,12 @@ import copy
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from headstart.serve.api.schemas.responses import Named
 from headstart.serve.conversation.parts import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """What a function of the prompt is called in the interface.
-
-    namespace: of the tool that holds it; "" where it stands alone.
-    custom: whether its arguments are one text, which the prompt asks for as {"input": text}.
-    """
-
-    name: str
-    namespace: str = ""
-    custom: bool = False
 
 
 class Items:

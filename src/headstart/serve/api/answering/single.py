@@ -15,12 +15,13 @@ from typing import Any
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.blocks import Blocks
 from headstart.serve.api.answering.figures import Counts, Done, metrics, timings
-from headstart.serve.api.answering.items import Items, Named
+from headstart.serve.api.answering.items import Items
 from headstart.serve.api.answering.pieces import Json, piece_of
 from headstart.serve.api.answering.reasoned import parts_of
 from headstart.serve.api.answering.writer import Answering
 from headstart.serve.api.errors import Failure, as_json, messages_error
 from headstart.serve.api.reading.work import Work, used
+from headstart.serve.api.schemas.responses import Named
 from headstart.serve.conversation.parts import Part
 from headstart.types import Chunk, Output
 

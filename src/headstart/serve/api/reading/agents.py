@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headstart.base.errors import InvalidGrammar
-from headstart.serve.api.answering.items import Named
 from headstart.serve.api.errors import Refused, invalid_value
 from headstart.serve.api.reading.conversations import prompt_of
 from headstart.serve.api.reading.structures import structure_of
 from headstart.serve.api.reading.work import Caller, Model, Work, conversation_work, form_of
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.messages import CountRequest, MessagesRequest
-from headstart.serve.api.schemas.responses import Item, ResponsesRequest, asked
+from headstart.serve.api.schemas.responses import Item, Named, ResponsesRequest, asked
 from headstart.types import Structure
 
 

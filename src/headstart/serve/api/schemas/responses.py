@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from headstart.serve.api.answering.items import Named
 from headstart.serve.api.errors import Refused, invalid_value, unsupported
 from headstart.serve.api.schemas.common import MOST_LOGPROBS
 from headstart.serve.api.schemas.messages import Lenient
@@ -146,6 +145,19 @@ class ResponsesRequest(Lenient):
             raise invalid_value("text.format.schema", "text.format has no schema", "give the JSON schema of the answer")
         schema = {"name": form.name or "answer", "schema": form.json_schema, "strict": bool(form.strict)}
         return {"type": "json_schema", "json_schema": schema}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a function of the prompt is called in the interface.
+
+    namespace: of the tool that holds it; "" where it stands alone.
+    custom: whether its arguments are one text, which the prompt asks for as {"input": text}.
+    """
+
+    name: str
+    namespace: str = ""
+    custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,149 @@
+"""Grammars in the engine: what is certain is drafted, what fails keeps its text, what cannot be is refused at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.byte_models import save_model
+
+import headstart as hs
+from headstart.base.errors import GrammarFailed, InvalidGrammar, InvalidOption
+from headstart.drafters import Drafter, Row
+from headstart.engine.trace.reader import read_trace
+from headstart.rule.grammar import Grammar
+from headstart.types import Draft, Sampling, Structure
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["anna", "annabel", "bob"]}, "list": {"type": "array", "items": {"enum": [1, 20]}}},
+    "required": ["name", "list"],
+    "additionalProperties": False,
+}
+PROMPT = "hello"
+
+
+@pytest.fixture(scope="module")
+def target(root: Path) -> hs.Target:
+    return hs.Target(save_model(root / "structured", context=512), dtype="float32", max_length=256)
+
+
+def wanted(**more: Any) -> Sampling:
+    return Sampling(max_tokens=120, structure=Structure.schema(SCHEMA, whitespace="spaced"), **more)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_is_certain_is_drafted_and_counted_apart(temperature: float, target: hs.Target, tmp_path: Path) -> None:
+    sampling = wanted(temperature=temperature, seed=4)
+    plain = target.engine("none").generate(PROMPT, sampling)
+    engine = target.engine(["prediction", "ngram"], num_speculative_tokens=4)
+    with engine.trace(tmp_path / "trace.jsonl") as recording:
+        out = engine.generate(PROMPT, sampling)
+    assert recording.failure is None
+    assert out.tokens == plain.tokens
+    assert plain.finish_reason == "stop"
+    assert plain.stats.forced == 0
+    assert {"name", "list"} == set(json.loads(out.text))
+    stats = out.stats
+    # the end is certain too: where it is in the draft, its forward has no bonus token
+    assert stats.target_forwards + stats.forced + stats.accepted - stats.tokens in (0, 1)
+    assert stats.forced > stats.tokens / 2
+    (traced,) = read_trace(tmp_path / "trace.jsonl").requests
+    assert [token for step in traced.steps for token in step.emitted] == list(out.tokens)
+    known = engine.generate(PROMPT, sampling, hs.Drafting(prediction=plain.tokens))
+    assert known.tokens == plain.tokens
+    assert known.stats.target_forwards < out.stats.target_forwards, "guesses go on between what is certain"
+    assert engine.generate(PROMPT, sampling, hs.Drafting(enabled=False)).stats.forced == 0
+
+
+def test_a_batch_of_different_structures_is_each_alone(target: hs.Target) -> None:
+    samplings = [
+        wanted(), Sampling(max_tokens=30), Sampling(max_tokens=30, structure=Structure("regex", "(foo|bar){3}!")),
+        Sampling(max_tokens=30, structure=Structure.choice(['say "yes"', "no\n"])), wanted(temperature=1.0, seed=1),
+    ]  # fmt: skip
+    engine = target.engine("ngram", max_batch_size=3)
+    together = engine.generate([PROMPT] * len(samplings), samplings)
+    assert [out.tokens for out in together] == [engine.generate(PROMPT, each).tokens for each in samplings]
+    assert together[3].text in ('say "yes"', "no\n")
+
+
+class Guessing(Drafter):
+    """Guesses the whole text of another request."""
+
+    name = "guessing"
+    default_budget = 60
+    draws = False
+
+    def __init__(self, text: tuple[int, ...]) -> None:
+        self.text = text
+
+    def propose(self, rows: Any) -> list[Draft]:
+        return [Draft.chain(self.text[len(row.tokens) - row.prompt_tokens :][: row.budget.nodes]) for row in rows]
+
+
+@pytest.mark.parametrize("rule", ["exact", "coupled"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_a_grammar_cannot_go_on_the_text_up_to_there_is_kept(
+    temperature: float, rule: Any, target: hs.Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampling = wanted(temperature=temperature, seed=4)
+    whole = target.engine("none", rule=rule).generate(PROMPT, sampling).tokens
+    place = len(whole) // 2
+    failure = GrammarFailed("a limit", hint="none")
+    found = Grammar._found
+
+    def failing(self: Grammar) -> Any:
+        length = 0
+        path = self._path
+        while path is not None:
+            path, length = path[0], length + 1
+        if length < place:
+            return found(self)
+        self._failure = failure
+        return None
+
+    monkeypatch.setattr(Grammar, "_found", failing)
+    for drafter in ("none", Guessing(whole), "ngram"):
+        out = target.engine(drafter, rule=rule, pacing="fixed").generate(PROMPT, sampling)
+        assert (out.finish_reason, out.error) == ("error", failure)
+        assert out.tokens == whole[:place]
+
+
+class Careless(Drafter):
+    """Draws from a distribution that knows no grammar."""
+
+    name = "careless"
+    default_budget = 3
+
+    def propose(self, rows: Any) -> list[Draft]:
+        return [self._one(row) for row in rows]
+
+    def _one(self, row: Row) -> Draft:
+        import torch
+
+        q = torch.full((row.budget.nodes, 258), 1 / 258)
+        return Draft.chain([row.draw(q[i].numpy(), i) for i in range(row.budget.nodes)], q)
+
+
+def test_drawn_drafts_that_know_no_grammar_are_refused_and_hurt_nothing(target: hs.Target) -> None:
+    out = target.engine(Careless(), pacing="fixed").generate(PROMPT, wanted(temperature=1.0, seed=2))
+    assert out.stats.speculation.error is None
+    assert set(json.loads(out.text)) == {"name", "list"}
+
+
+def test_what_cannot_be_is_refused_before_anything_is_generated(
+    target: hs.Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = target.engine("none")
+    with pytest.raises(InvalidGrammar):
+        engine.generate([PROMPT, PROMPT], [Sampling(), Sampling(structure=Structure("regex", "(("))])
+    with pytest.raises(InvalidGrammar):
+        engine.prepare(Structure.schema({"$ref": "#"}))
+    assert not engine.waiting
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    monkeypatch.setitem(sys.modules, "llguidance.hf", None)
+    with pytest.raises(InvalidOption, match=r"\[agents\]"):
+        target.engine("none").prepare(Structure("json"))
