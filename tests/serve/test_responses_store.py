@@ -13,7 +13,9 @@ import pytest
 
 from headstart.base.errors import InvalidFile
 from headstart.serve import responses_store
+from headstart.serve.options import Limits, Recording, ServerOptions
 from headstart.serve.responses_store import Kept, ResponseStore
+from headstart.serve.server import ModelServer
 
 
 def response(number: str, text: str = "hello") -> dict[str, Any]:
@@ -86,7 +88,8 @@ def test_in_memory_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_file_outlives_its_server_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "responses"
-    store = ResponseStore(path)
+    recording = Recording(responses=path, responses_days=7, responses_limit=1.0)
+    store = ResponseStore.of(recording)
     keep(store, "ada", "a")
     store.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -94,5 +97,5 @@ def test_a_file_outlives_its_server_and_is_private(tmp_path: Path) -> None:
     assert find(store, "ada", "a") is not None
     store.close()
     path.write_bytes(b"something else" * 100)
-    with pytest.raises(InvalidFile, match="cannot be used"):
-        ResponseStore(path)
+    with pytest.raises(InvalidFile, match="cannot be used"):  # and so the server does not start
+        ModelServer(ServerOptions(served_model_name=("m",)), Limits(), recording, pytest.fail, {}, print)

@@ -20,7 +20,7 @@ from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
 from headstart.commands.options import command, only
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import messages, note, output, progress_bar, say
+from headstart.commands.terminal import messages, note, output, progress_bar, say, table_of
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.samples import sample_prompts
@@ -28,6 +28,7 @@ from headstart.types import Sampling
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
+    from headstart.fleet.audit.agents import ToolsAudit
     from headstart.measure.audit.certificate import Certificate
     from headstart.measure.audit.subject import Progress
 
@@ -37,6 +38,12 @@ _SAMPLING_FIELDS = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias",
 )  # fmt: skip
+_TOOLS_HEADLINES = {
+    "lossless": "0 differ: tool calls and JSON are the same with drafts and without",
+    "not lossless": "Not lossless: drafts change what the server answers",
+    "undecided": "Could not decide",
+}
+_MOST_SHOWN = 5
 _COLOURS = {"lossless": "green", "not lossless": "red", "undecided": "yellow"}
 
 
@@ -65,11 +72,17 @@ class Servers:
     )
     timeout: float = _server_option(120.0, "Seconds to wait for an answer.", metavar="S")
     concurrency: int = _server_option(8, "Requests at once.")
+    tools: bool = _server_option(
+        False, "Ask --endpoint what agents ask, tool calls and JSON, with drafts and without, and compare byte for "
+        "byte. --against answers without drafts where --endpoint is no server of headstart.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.against is not None and self.endpoint is None:
             raise InvalidOption("--against needs --endpoint", hint="name the server with speculation with --endpoint")
+        if self.tools and self.endpoint is None:
+            raise InvalidOption("--tools needs --endpoint", hint="start 'headstart serve', and name its address")
         cli.api_key(self.api_key_env)
 
     def settings(self, seed: int) -> dict[str, Any]:
@@ -107,9 +120,12 @@ def audit(
         headstart audit --target path/to/target --drafter path/to/draft --temperature 0.8 --top-p 0.95 --html page.html
         headstart audit --endpoint http://localhost:8000/v1 --target path/to/target --dtype bfloat16
         headstart audit --endpoint http://localhost:8000/v1 --against http://localhost:8001/v1
+        headstart audit --tools --endpoint http://localhost:8000/v1
     """
     check_number("--limit", limit, low=1, integer=True)
     cli.check_outputs(out, html)
+    if servers.tools:
+        raise typer.Exit(_tools(servers, out, html, messages()))
     items = (sample_prompts() if prompts is None else read_file(prompts, split=split))[:limit]
     k = options.num_speculative_tokens
     plan = replace(plan, sampling=sampling, k=8 if k is None else k)
@@ -172,6 +188,41 @@ def _against(servers: Servers, items: Sequence[PromptItem], plan: AuditPlan, con
     b = EndpointSubject(str(servers.against), model=servers.against_model, **servers.settings(plan.seed + 1))
     with a, b, _progress(console) as progress:
         return audit_against(a, b, [[ord(char) for char in text] for text in texts], plan, progress)
+
+
+def _tools(servers: Servers, out: Path | None, html: Path | None, console: Console) -> int:
+    from headstart.fleet.audit.agents import audit_tools
+
+    if html is not None:
+        raise InvalidOption("--tools writes no page", hint="--output FILE writes what was found as JSON")
+    with _progress(console) as progress:
+        found = audit_tools(
+            str(servers.endpoint), servers.against, model=servers.model, against_model=servers.against_model,
+            api_key=cli.api_key(servers.api_key_env), timeout=servers.timeout, concurrency=servers.concurrency,
+            progress=progress,
+        )  # fmt: skip
+    _print_tools(found)
+    if out is not None:
+        say(console, f"wrote {found.write(out)}")
+    return found.exit_code
+
+
+def _print_tools(found: ToolsAudit) -> None:
+    from headstart.fleet.audit.agents import DRAFTED
+
+    console = output()
+    rows = [(name, *(row[arm] for arm in DRAFTED)) for name, row in found.rows.items()]
+    console.print(table_of("request", *DRAFTED, left=("request",), rows=rows))
+    headline, colour = _TOOLS_HEADLINES[found.verdict], _COLOURS[found.verdict]
+    console.print(Text(headline, style=f"bold {colour}"))
+    for line in (*found.reasons, *(f"note: {words}" for words in found.notes)):
+        say(console, f"  {line}")
+    for each in found.differences[:_MOST_SHOWN]:
+        say(console, f"  {each.case}, {each.arm}: {each.field} differs at character {each.position}:")
+        say(console, f"    without drafts {each.plain!r}")
+        say(console, f"    with drafts    {each.found!r}")
+    for name, why in list(found.refusals.items())[:1]:
+        say(console, f"  {name} was refused: {why}")
 
 
 @contextmanager

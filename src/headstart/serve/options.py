@@ -116,7 +116,10 @@ class Limits:
 @strict
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a server writes down: how often guesses were right, and its texts. By default nothing."""
+    """What a server writes down: how often guesses were right, and its texts. By default nothing.
+
+    Responses of `/v1/responses` are kept in any case, unless a request says "store": false; without a file in memory.
+    """
 
     ledger: Path | None = _recording(
         None, "Count in this SQLite file, hour by hour, how often guesses were right (mode 600). It holds no text."
@@ -132,6 +135,15 @@ class Recording:
     traffic_of: Literal["all", "consenting"] = _recording(
         "all", 'Whose requests are written: of all who do not refuse, or only of those that say "store": true '
         "('consenting').",
+    )  # fmt: skip
+    responses: Path | None = _recording(
+        None, "Keep the answers of /v1/responses in this SQLite file (mode 600), which outlives the server; else they "
+        'are kept in memory. Requests with "store": false are left out.',
+    )  # fmt: skip
+    responses_days: int = _recording(30, "Forget responses that are older.", low=1)
+    responses_limit: float = _recording(
+        64.0, "Megabytes of responses, compressed, that are kept of one key; the least used go first.", metavar="MB",
+        above=0,
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headstart.base.store import Database, Schema
+from headstart.serve.options import Recording
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -72,6 +73,15 @@ class ResponseStore:
         except BaseException:
             self._thread.shutdown()
             raise
+
+    @classmethod
+    def of(cls, options: Recording) -> ResponseStore:
+        """As the server's options say.
+
+        Raises:
+            InvalidFile: the file is none of this kind, or cannot be written.
+        """
+        return cls(options.responses, days=options.responses_days, limit=options.responses_limit)
 
     def close(self) -> None:
         """Finish what is being written, and close the file. It may be said again."""

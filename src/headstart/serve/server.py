@@ -20,6 +20,7 @@ from headstart.base.web.build import page
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.ledger import Ledger
 from headstart.serve.options import Limits, Recording, ServerOptions
+from headstart.serve.responses_store import ResponseStore
 from headstart.serve.traffic_log import TrafficLog
 
 if TYPE_CHECKING:
@@ -95,12 +96,16 @@ PAGES: Mapping[str, Page] = {
 
 
 class ModelServer:
-    """One server. The ledger is open from the beginning, the file of traffic once the model is known.
+    """One server. The ledger and the store of responses are open from the beginning, the file of
+    traffic once the model is known.
 
     options: with a name of the model.
     load: the model; called once the server listens, on a thread of its own.
     pages: for people, by path.
     say: is called with what the user should know, line by line.
+
+    Raises:
+        InvalidFile: the ledger or the store of responses cannot be opened.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class ModelServer:
     ) -> None:  # fmt: skip
         self._options, self._limits, self._recording = options, limits, recording
         self._load, self._pages, self._say = load, pages, say
+        self._responses = ResponseStore.of(recording)
         self._ledger = Ledger.of(recording, options.served_model_name[0])
         self._traffic_log: TrafficLog | None = None
         self._failure: BaseException | None = None
@@ -146,6 +152,7 @@ class ModelServer:
         for recorder in (self._ledger, self._traffic_log):
             if recorder is not None:
                 recorder.close()
+        self._responses.close()
 
     def served(self) -> Served:
         """Load the model, and put together what answers: the bridge, and those who subscribe to its events."""
@@ -162,7 +169,7 @@ class ModelServer:
         metrics.follow(bridge)
         return Served(
             bridge, Defaults.of(loaded.config), metrics, self._recorded,
-            request_seconds=self._limits.max_request_seconds,
+            request_seconds=self._limits.max_request_seconds, responses=self._responses,
         )  # fmt: skip
 
     def tell_ready(self, bridge: Bridge) -> None:
@@ -173,6 +180,8 @@ class ModelServer:
         if self._recorded:
             file = self._recording.traffic
             self._say(f'prompts and answers are written to {file}; "store": false leaves a request out')
+        if (kept := self._recording.responses) is not None:
+            self._say(f'answers of /v1/responses are kept in {kept}; "store": false leaves one out')
         if self._pages:
             self._say("open " + ", ".join(f"{self._url}{path} ({page.name})" for path, page in self._pages.items()))
         self._say("try it:")

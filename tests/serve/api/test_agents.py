@@ -257,6 +257,7 @@ def test_a_response_goes_on_where_another_ended(client: openai.OpenAI, bridge: S
     client.responses.retrieve(second.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(first.id)
+    assert post(str(client.base_url).rstrip("/"), "responses/compact", {"input": "x"}).status_code == 404
     with pytest.raises(openai.BadRequestError, match="there is no response"):
         client.responses.create(model="tiny", input="x", previous_response_id=first.id)
     unkept = client.responses.create(model="tiny", input="x", store=False)
@@ -297,7 +298,7 @@ def test_with_a_real_engine_drafts_change_nothing(server: Running) -> None:
     body = {"max_tokens": 24, "messages": messages, **shared}
     chat = post(server.v1, "chat/completions", body).json()["choices"][0]["message"]["content"]
     drafted, alone = (post(server.v1, "messages", body | more).json() for more in ({}, plain))
-    assert drafted["content"] == alone["content"] == [{"type": "text", "text": chat}]
+    assert drafted["content"] == alone["content"] == [{"type": "text", "text": chat, "citations": None}]
     asked = {"input": "hello", "max_output_tokens": 24, **shared}
     drafted, alone = (post(server.v1, "responses", asked | more).json() for more in ({}, plain))
     texts = [each["output"][0]["content"][0]["text"] for each in (drafted, alone)]

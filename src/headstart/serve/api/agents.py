@@ -60,6 +60,11 @@ def agents(service: Service) -> APIRouter:
 
         return await written(service, request, writer, before_end=keep if read.kept else None)
 
+    @router.post("/v1/responses/compact", summary="Refused: conversations are not compacted", responses=ERRORS)
+    async def compact() -> Response:
+        hint = "send a shorter conversation: agents can summarise it with a request of their own"
+        raise Refused("conversations are not compacted here", hint=hint, status=404, code="unsupported_path")
+
     @router.get("/v1/responses/{number}", summary="A response that was kept", responses=ERRORS)
     async def response(request: Request, number: str) -> Response:
         return json_reply((await _kept(service, request, number)).response)

@@ -36,12 +36,17 @@ class Blocks:
                     self.content[-1]["thinking"] += text
                     events.append(self._delta({"type": "thinking_delta", "thinking": text}))
                 case Content(text):
-                    events += self._begin("text", {"text": ""})
+                    events += self._begin("text", {"text": "", "citations": None})
                     self.content[-1]["text"] += text
                     events.append(self._delta({"type": "text_delta", "text": text}))
                 case CallOpened(_, name):
                     events += self.close()
-                    block = {"id": f"toolu_{secrets.token_hex(12)}", "name": name, "input": {}}
+                    block = {
+                        "id": f"toolu_{secrets.token_hex(12)}",
+                        "name": name,
+                        "input": {},
+                        "caller": {"type": "direct"},
+                    }
                     events += self._begin("tool_use", block)
                 case CallArguments(_, text):
                     self._arguments += text

@@ -85,11 +85,14 @@ class MessagesWriter(Single):
         super().__init__(work, spelling)
         self._blocks, self._context = Blocks(), context
         self._stops = work.stops
-        self._head = {"id": f"msg_{secrets.token_hex(24)}", "type": "message", "role": "assistant", "model": model}
+        self._head = {
+            "id": f"msg_{secrets.token_hex(24)}", "type": "message", "role": "assistant", "model": model,
+            "container": None,
+        }  # fmt: skip
 
     def open(self) -> list[Json]:
         usage = _usage(len(self.work.jobs[0].prompt), 0, 0)
-        message: Json = {**self._head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        message: Json = {**self._head, "content": [], **_stopped(None), "usage": usage}
         return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
     def whole(self, outputs: Sequence[Output]) -> Json:
@@ -119,10 +122,10 @@ class MessagesWriter(Single):
             full = output.finish_reason == "length" and stats.prompt_tokens + stats.tokens >= self._context
             reason = "model_context_window_exceeded" if full else "max_tokens"
         elif output.stop in self._stops:
-            return {"stop_reason": "stop_sequence", "stop_sequence": output.stop}
+            return _stopped("stop_sequence", output.stop)
         else:
             reason = "tool_use" if self._reply.whole_calls else "end_turn"
-        return {"stop_reason": reason, "stop_sequence": None}
+        return _stopped(reason)
 
 
 class ResponsesWriter(Single):
@@ -197,16 +200,23 @@ class ResponsesWriter(Single):
         return events
 
 
+def _stopped(reason: str | None, stop: str | None = None) -> Json:
+    """Why a message ended; `stop_details` are of refusals, of which there are none."""
+    return {"stop_reason": reason, "stop_sequence": stop, "stop_details": None}
+
+
 def _used(done: Done) -> Json:
     stats = done.output.stats
     return _usage(stats.prompt_tokens - stats.cached_tokens, stats.cached_tokens, stats.tokens)
 
 
 def _usage(new: int, cached: int, written: int) -> Json:
-    """Anthropic's `usage`: its three numbers of the input add up to the prompt."""
+    """Anthropic's `usage`: its three numbers of the input add up to the prompt. What is not counted here is null."""
+    absent = ("cache_creation", "inference_geo", "output_tokens_details", "server_tool_use", "service_tier")
     return {
         "input_tokens": new,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": written,
+        **dict.fromkeys(absent),
     }
