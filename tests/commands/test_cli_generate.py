@@ -120,7 +120,7 @@ def test_json_has_the_whole_result() -> None:
     line = json.loads(result.stdout)
     assert result.stdout.count("\n") == 1
     assert set(line) == {
-        "text", "tokens", "finish_reason", "prompt_tokens", "seed", "logprobs", "stats", "error",
+        "text", "tokens", "finish_reason", "stop", "prompt_tokens", "seed", "logprobs", "stats", "error",
     }  # fmt: skip
     assert (line["text"], line["tokens"]) == (" hello", list(map(ord, " hello")))
     assert (line["finish_reason"], line["prompt_tokens"], line["seed"]) == ("length", [97, 98], 5)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
@@ -122,7 +122,8 @@ def sample(cls: type[Any], field: str, default: Any) -> tuple[list[str], Any]:
     each = options_of(cls)[field]
     name = next((flag for flag in each.flags if flag.startswith("--")), f"--{field.replace('_', '-')}")
     hint = types_of(cls).get(field, each.kind)
-    first = next(kind for kind in (get_args(hint) or (hint,)) if kind is not type(None))
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+    first = next((kind for kind in kinds if get_origin(kind) is not Literal), kinds[0])
     value: Any
     if isinstance(default, bool):
         return [name.split("/")[-1 if default else 0]], not default
@@ -131,7 +132,7 @@ def sample(cls: type[Any], field: str, default: Any) -> tuple[list[str], Any]:
     elif get_origin(hint) is Literal:
         value = next(choice for choice in get_args(hint) if choice != default)
         words = [value]
-    elif get_origin(hint) is not None and hasattr(get_origin(hint), "__iter__"):
+    elif get_origin(hint) not in (None, Union) and hasattr(get_origin(hint), "__iter__"):
         value = {int: (3, 4, 5), float: (0.25, 0.5, 0.75), str: ("one", "two", "three")}[first]
         words = [str(part) for part in value]
     elif isinstance(first, type):
@@ -154,6 +155,7 @@ GIVEN = {"adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "inf
 
 NEEDS = {
     "against": ["--endpoint", "E"],
+    "tools": ["--endpoint", "E"],
     "freeze_first": ["--begin-with", "D", "--parallel", "4"],
     "learn_mask": ["--parallel", "4"],
     "mask_token": ["--parallel", "4"],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import dflash_heads, eagle_heads, hybrid_checkpoints
+from support import dflash_heads, eagle_heads, hybrids
 from support.dflash_heads import BLOCK, FORMS, INPUTS, Plain, write
 from support.eagle_engines import PROMPTS, paths, recorded, reference, runner_of
 from support.eagle_heads import CONTEXT
@@ -146,7 +146,7 @@ def test_the_forward_says_what_the_formulas_say(variant: str, folder: Path, root
 
 def test_on_the_short_convolutions_that_its_makers_publish_it_for(folder: Path, root: Path) -> None:
     """The target is an LFM2: the head's guesses from its states, and its text."""
-    target = hybrid_checkpoints.checkpoint(root, "lfm2")
+    target = hybrids.checkpoint(root, "lfm2")
     vocab = AutoConfig.from_pretrained(target).vocab_size
     plain = Plain(write(folder, "liquid", vocab=vocab, kind="vanilla"), target)
     head = head_of(folder, target)

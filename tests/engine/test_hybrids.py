@@ -183,7 +183,7 @@ QUESTIONS = ("What is a rather long question, so that there is something to read
 TURN = hs.Sampling(max_tokens=40, ignore_eos=True)
 
 
-@pytest.mark.parametrize("kind", HYBRIDS)
+@pytest.mark.parametrize("kind", [kind for kind in HYBRIDS if kind != "nemotron_h"])  # it has no smaller one
 @pytest.mark.parametrize("drafter", ["none", "draft"])
 def test_a_turn_reads_only_what_is_new(kind: str, drafter: str, root: Path, load: Callable[..., Any]) -> None:
     """Five turns whose answers are written otherwise in the next prompt, as by a template that leaves thoughts out; so

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from headstart.serve.api.answering.single import MessagesWriter, ResponsesWriter
@@ -90,8 +91,10 @@ def agents(service: Service) -> APIRouter:
         hint = "a running answer is cancelled by closing its connection"
         raise Refused("this response has ended", hint=hint, status=409, code="response_ended")
 
-    @router.head("/", include_in_schema=False)
-    async def alive() -> Response:
+    @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)  # where no page is
+    async def alive(request: Request) -> Response:
+        if request.method != "HEAD":
+            raise HTTPException(404)
         return Response()
 
     return router

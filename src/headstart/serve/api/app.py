@@ -79,7 +79,7 @@ class Application:
             redoc_url=None,
         )
         services = (generation, agents, tokens, status)
-        for router in (*(make(self.service) for make in services), pages(self._pages)):
+        for router in (pages(self._pages), *(make(self.service) for make in services)):
             api.include_router(router)
         api.add_exception_handler(HeadstartError, _on_error)
         api.add_exception_handler(HTTPException, _on_http)
