@@ -361,7 +361,7 @@ def test_the_check_at_load_finds_states_that_a_rejected_token_has_changed(
 ) -> None:
     monkeypatch.setattr(States, "keep", lambda *_, **__: None)  # the log keeps the rejected row in the kept one's place
     with pytest.raises(UnsupportedModel, match="its own logits"):
-        runner_of(name)
+        ModelRunner(hybrid(name), decoder="fused")
 
 
 def test_nothing_is_said_of_kernels_that_transformers_lacks(caplog: pytest.LogCaptureFixture) -> None:
