@@ -142,7 +142,8 @@ def test_measuring_leaves_no_trace() -> None:
     assert costs.drafts["stubborn"].token > 0
     assert cache.free_slots == 3
     cache.check()
-    assert not ngram._indexes
+    assert not ngram._memories
+    assert not ngram._kept._kept
 
 
 def test_load_measures_where_there_is_something_to_decide(
