@@ -94,6 +94,15 @@ def error(mine: Tensor, want: Tensor) -> float:
     return float((mine - want).abs().max() / (want.max() - want.min()))
 
 
+@cache
+def most(name: str, dtype: torch.dtype) -> float:
+    """The largest error that is rounding. Where storing the weights in bf16 alone changes the logits by more (a decay
+    near 1 amplifies it: a third of the spread for OLMo Hybrid), a quarter of that change."""
+    if dtype == torch.float32:
+        return MOST[dtype]
+    return max(MOST[dtype], error(theirs(name, dtype), theirs(name)) / 4)
+
+
 DTYPE_OF = {name: tuple(MOST)[place % 2] for place, name in enumerate(FAMILIES)}
 """One type for each family, in turns, where both would say much the same: every part of a recipe is in several."""
 
@@ -124,7 +133,7 @@ def test_logits_are_those_of_transformers(name: str, decoder: Any, dtype: torch.
         return
     runner = runner_of(name, dtype) if decoder == "fused" else runner_of(name, dtype, decoder=decoder)
     assert runner.decoder == decoder
-    assert error(logits_of(runner), theirs(name, dtype)) < MOST[dtype]
+    assert error(logits_of(runner), theirs(name, dtype)) < most(name, dtype)
 
 
 @pytest.mark.parametrize("dtype", MOST, ids=str)
@@ -139,7 +148,7 @@ def test_logits_are_those_of_transformers_token_by_token(name: str, dtype: torch
         want.append(out.logits[0, -1].float())
     assert past.get_seq_length() == TOKENS
     mine = one_by_one(runner_of(name, dtype), TEXT[:1], TEXT[1:]).float()
-    assert error(mine, torch.stack(want[1:])) < MOST[dtype]
+    assert error(mine, torch.stack(want[1:])) < most(name, dtype)
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if recipe_for(name).inputs is None])
