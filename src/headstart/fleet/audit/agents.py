@@ -1,8 +1,8 @@
 """`headstart audit --tools`: whether tool calls and JSON are, byte for byte, what the server writes without drafts.
 
-Every request is answered without drafts twice, one after another and all at once; then with drafts in four ways. An
-answer is compared in all that the model wrote: content, reasoning, the names and arguments of its calls, and why it
-ended. Ids are made anew for each answer, and left out.
+Every request is asked over each interface that the server has, and answered without drafts twice, one after another
+and all at once; then with drafts in four ways. An answer is compared with the one of the same interface in all that the
+model wrote: content, reasoning, the names and arguments of its calls, and why it ended.
 
 Where the two answers without drafts differ already, drafts are not to blame: such a request decides nothing.
 """
@@ -13,7 +13,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from headstart.base.as_json import as_json
 from headstart.base.errors import EndpointFailed, InvalidOption
 from headstart.base.files import write_text
 from headstart.fleet.audit.agent_cases import Case, cases
+from headstart.fleet.audit.interfaces import CHAT, INTERFACES, Interface, Written
 from headstart.fleet.http import Client, Hints, short
 from headstart.measure.audit.certificate import EXIT_CODES
 from headstart.measure.audit.subject import Verdict
@@ -38,8 +39,8 @@ ARMS: Mapping[str, str] = {
 _HINTS = Hints(late="give it more time with --timeout", absent="start the server, and name its address: …/v1")
 _SHOWN = 60
 
-Written = Mapping[str, Any]
-"""What the model wrote in an answer, or why there is none: {"status", "error"}."""
+_ABSENT = (404, 405, 501)
+"""How a server answers at a path that it does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class ToolsAudit:
-    """What was found. rows: of each request, by arm, "same", "differs", "refused" or "unsteady"."""
+    """What was found.
+
+    rows: of each request, by arm, "same", "differs", "refused" or "unsteady".
+    interfaces: those that were asked.
+    """
 
     endpoint: str
     against: str | None
     model: str
+    interfaces: tuple[str, ...]
     rows: Mapping[str, Mapping[str, str]]
     differences: tuple[Difference, ...]
     refusals: Mapping[str, str]
@@ -88,7 +94,8 @@ class ToolsAudit:
     @property
     def reasons(self) -> list[str]:
         asked = len(self.rows) - self.count("refused") - self.count("unsteady")
-        found = [f"{len(self.differences)} differ, of {self.compared} answers to {asked} requests"]
+        names = ", ".join(self.interfaces)
+        found = [f"{len(self.differences)} differ, of {self.compared} answers to {asked} requests ({names})"]
         if unsteady := self.count("unsteady"):
             found.append(f"{unsteady} requests have two answers without drafts, and decide nothing")
         if refused := self.count("refused"):
@@ -98,9 +105,10 @@ class ToolsAudit:
     def record(self) -> dict[str, Any]:
         return {
             "headstart_audit_tools": 1, "verdict": self.verdict, "exit_code": self.exit_code, "reasons": self.reasons,
-            "endpoint": self.endpoint, "against": self.against, "model": self.model, "arms": dict(ARMS),
-            "requests": as_json(self.rows), "differences": [asdict(each) for each in self.differences],
-            "refusals": dict(self.refusals), "notes": list(self.notes),
+            "endpoint": self.endpoint, "against": self.against, "model": self.model,
+            "interfaces": list(self.interfaces), "arms": dict(ARMS), "requests": as_json(self.rows),
+            "differences": [asdict(each) for each in self.differences], "refusals": dict(self.refusals),
+            "notes": list(self.notes),
         }  # fmt: skip
 
     def write(self, path: Path) -> Path:
@@ -136,13 +144,15 @@ def audit_tools(
             "requests with seeds are left out: drafts keep their distribution, not each text, unless the server has "
             "the rule 'coupled'"
         ]  # fmt: skip
-        asked = cases(seeded=seeded)
+        spoken = [each for each in INTERFACES if server.has(each) and (other is server or other.has(each))]
+        notes += [f"/v1/{each.path} is not asked: it is not there" for each in INTERFACES if each not in spoken]
+        asked = [(interface, case) for interface in spoken for case in cases(seeded=seeded)]
         salt, answers = secrets.token_hex(8), {}
 
         def arm(name: str, who: _Server, fields: Callable[[], dict[str, Any]], at_once: int) -> None:
             with ThreadPoolExecutor(at_once) as threads:
                 found = []
-                for written in threads.map(lambda case: who.ask(case, fields()), asked):
+                for written in threads.map(lambda each: who.ask(*each, fields()), asked):
                     found.append(written)
                     progress(name, len(found), len(asked))
             answers[name] = found
@@ -156,7 +166,11 @@ def audit_tools(
         arm("all at once", server, fresh, concurrency)
         arm("again", server, lambda: {"cache_salt": salt}, 1)
         arm("cold", server, fresh, 1)
-        return _compared(asked, answers, ToolsAudit(endpoint, against, server.model, {}, (), {}, tuple(notes)))
+        names = [f"{case.name}, {interface.name}" for interface, case in asked]
+        spoken_names = tuple(each.name for each in spoken)
+        return _compared(
+            names, answers, ToolsAudit(endpoint, against, server.model, spoken_names, {}, (), {}, tuple(notes))
+        )
 
 
 class _Server:
@@ -175,43 +189,33 @@ class _Server:
             ) from error
         self.about: dict[str, Any] | None = models.get(self.model, {}).get("headstart")
 
-    def ask(self, case: Case, fields: Mapping[str, Any]) -> Written:
-        body = {"model": self.model, **case.body, **fields}
-        answer = self._client.send("POST", f"{self._url}/chat/completions", json=body)
+    def has(self, interface: Interface) -> bool:
+        """Whether the server has an interface. An empty request is refused by those that have it."""
+        return interface is CHAT or self._post(interface, {}).status_code not in _ABSENT
+
+    def ask(self, interface: Interface, case: Case, fields: Mapping[str, Any]) -> Written:
+        answer = self._post(interface, {"model": self.model, **interface.body({**case.body, **fields})})
         if answer.status_code != 200:
             return {"status": answer.status_code, "error": short(answer.text)}
         try:
-            return written(answer.json())
+            return interface.written(answer.text)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise EndpointFailed(
-                f"{self._url} answers in another form than chat completions have: {short(answer.text)}",
+                f"{self._url}/{interface.path} answers in another form than its interface has: {short(answer.text)}",
                 hint="give the address of an OpenAI-compatible server, with its /v1",
             ) from error
 
-
-def written(answer: Mapping[str, Any]) -> Written:
-    """What the model wrote in an answer of `/v1/chat/completions`, without ids."""
-    choice = answer["choices"][0]
-    message = choice["message"]
-    calls = [each["function"] for each in message.get("tool_calls") or ()]
-    found = {
-        "content": message.get("content") or "",
-        "reasoning": message.get("reasoning_content") or message.get("reasoning") or "",
-        "finish_reason": str(choice.get("finish_reason")),
-        "calls": str(len(calls)),
-    }
-    for number, call in enumerate(calls):
-        found |= {f"calls.{number}.name": call["name"], f"calls.{number}.arguments": call["arguments"]}
-    return found
+    def _post(self, interface: Interface, body: Mapping[str, Any]) -> Any:
+        return self._client.send("POST", f"{self._url}/{interface.path}", json=body)
 
 
-def _compared(asked: Sequence[Case], answers: Mapping[str, Sequence[Written]], empty: ToolsAudit) -> ToolsAudit:
+def _compared(names: Sequence[str], answers: Mapping[str, Sequence[Written]], empty: ToolsAudit) -> ToolsAudit:
     rows: dict[str, dict[str, str]] = {}
     differences: list[Difference] = []
     refusals: dict[str, str] = {}
-    for number, case in enumerate(asked):
+    for number, name in enumerate(names):
         plain, control = (answers[arm][number] for arm in PLAIN)
-        row = rows[case.name] = dict.fromkeys(PLAIN, "same")
+        row = rows[name] = dict.fromkeys(PLAIN, "same")
         steady = plain == control
         for arm in DRAFTED:
             found = answers[arm][number]
@@ -219,15 +223,13 @@ def _compared(asked: Sequence[Case], answers: Mapping[str, Sequence[Written]], e
                 row[arm] = "unsteady"
             elif "error" in plain and found.get("status") == plain["status"]:
                 row[arm] = "refused"
-                refusals[case.name] = plain["error"]
+                refusals[name] = plain["error"]
             elif found == plain:
                 row[arm] = "same"
             else:
                 row[arm] = "differs"
-                differences.append(_difference(case.name, arm, plain, found))
-    return ToolsAudit(
-        empty.endpoint, empty.against, empty.model, rows, tuple(differences), refusals, empty.notes
-    )  # fmt: skip
+                differences.append(_difference(name, arm, plain, found))
+    return replace(empty, rows=rows, differences=tuple(differences), refusals=refusals)
 
 
 def _difference(case: str, arm: str, plain: Written, found: Written) -> Difference:
