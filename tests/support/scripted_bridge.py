@@ -13,7 +13,7 @@ from headstart.serve.api.app import Application
 from headstart.serve.api.service import Served
 from headstart.serve.bridge import Answer, Job, SlotState
 from headstart.serve.options import ServerOptions
-from headstart.types import Chunk, Draft, Output, Seconds, Speculation, Stats, Step
+from headstart.types import Chunk, Draft, Output, Seconds, Speculation, Stats, Step, Structure
 from support.http_server import MODEL, listening
 
 CONTEXT = 100_000
@@ -49,6 +49,8 @@ class ScriptedBridge:
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         return tuple(self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt)
+
+    def prepare(self, structure: Structure) -> None: ...
 
     def describe(self) -> Mapping[str, Any]:
         return {

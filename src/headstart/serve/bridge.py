@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headstart.base.errors import HeadstartError
-from headstart.types import Chunk, Drafting, Output, Sampling
+from headstart.types import Chunk, Drafting, Output, Sampling, Structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,13 @@ class Bridge(Protocol):
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         """The token ids of a prompt, checked as the engine does."""
+        ...
+
+    def prepare(self, structure: Structure) -> None:
+        """Compile the grammar of jobs to come. Any thread may call it, and the engine goes on meanwhile.
+
+        Raises: InvalidGrammar, InvalidOption.
+        """
         ...
 
     @property

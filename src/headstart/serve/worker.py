@@ -19,6 +19,7 @@ from headstart.serve.names import public_words
 from headstart.serve.options import Limits
 from headstart.serve.outbox import Outbox, ThreadAnswer
 from headstart.serve.stepping import Stepper
+from headstart.types import Structure
 
 _LEAST_RETRY_SECONDS, _MOST_RETRY_SECONDS = 1.0, 120.0
 
@@ -120,6 +121,9 @@ class ThreadBridge:
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         return self._engine.encode(prompt)
+
+    def prepare(self, structure: Structure) -> None:
+        self._engine.prepare(structure)
 
     # -- what there is to know ------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ def failure_of(error: BaseException) -> Failure:
         case errors.InvalidPrompt():
             return Failure(400, words, "invalid_request_error", "invalid_prompt", "prompt")
         case errors.GrammarFailed():
-            return Failure(500, words, "server_error", "grammar_failed")
+            return Failure(400, words, "invalid_request_error", "grammar_failed")  # the grammar is the client's
         case errors.InvalidGrammar():
             return Failure(400, words, "invalid_request_error", "invalid_grammar", None)
         case errors.InvalidOption():

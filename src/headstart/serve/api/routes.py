@@ -67,6 +67,7 @@ async def written(
     service: Service, request: Request, writer: Answering, before_end: Callable[[], Awaitable[None]] | None = None
 ) -> Response:
     """The answer, whole or as a stream. before_end: see `EventStream`."""
+    await service.prepare(writer.work.jobs)
     answers = service.ready.bridge.submit(writer.work.jobs)
     if writer.form.stream:
         options = service.options

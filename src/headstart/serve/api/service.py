@@ -32,7 +32,7 @@ from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.schemas.requests import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.schemas.responses import ResponsesRequest
 from headstart.serve.api.schemas.strict import read
-from headstart.serve.bridge import Bridge
+from headstart.serve.bridge import Bridge, Job
 from headstart.serve.conversation.detect import ChatForm, chat_form
 from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
@@ -95,6 +95,7 @@ class Service:
         self.failure: BaseException | None = None
         self._ready: Ready | None = None
         self._short, self._long = Lane("reading", _MOST_READ), Lane("reading-long", _MOST_READ_LONG)
+        self._grammars = Lane("grammars", _MOST_READ)
 
     # -- beginning and end ----------------------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class Service:
         if self._ready is not None:
             await self._ready.bridge.stop(grace_seconds)
             await asyncio.to_thread(self._ready.responses.close)
-        for lane in (self._short, self._long):
+        for lane in (self._short, self._long, self._grammars):
             lane.close()
 
     # -- what is served -------------------------------------------------------------------------------------------
@@ -198,6 +199,18 @@ class Service:
 
         seconds = min(_READ_SECONDS, ready.request_seconds or _READ_SECONDS)
         return await (self._short if len(body) < _LONG else self._long).do(translate, seconds)
+
+    async def prepare(self, jobs: Sequence[Job]) -> None:
+        """Compile the grammars of jobs. A large one takes seconds, and neither the event loop nor the engine waits.
+
+        Raises:
+            InvalidGrammar: one cannot be followed, or is too costly.
+            Overloaded, Refused: it was not done in time.
+        """
+        structures = dict.fromkeys(job.sampling.structure for job in jobs)
+        bridge, found = self.ready.bridge, [each for each in structures if each is not None]
+        if found:
+            await self._grammars.do(lambda: [bridge.prepare(each) for each in found], _READ_SECONDS)
 
 
 async def _on_a_thread(source: Callable[[], T]) -> T:

@@ -16,6 +16,7 @@ from typing import Any
 
 from headstart.base.errors import InvalidGrammar
 from headstart.engine.prompts import encode_after
+from headstart.rule import grammar_limits
 from headstart.serve.conversation.detect import ChatForm, Marks
 from headstart.serve.conversation.formats import Format, Separators
 from headstart.serve.conversation.schemas import kinds_of, without_words
@@ -376,6 +377,10 @@ def _trouble(schema: str) -> str:
     """Why a schema cannot be followed, in a line; "" where it can, or where it cannot be told."""
     if schema in _trouble_known:
         return _trouble_known[schema]
+    try:
+        grammar_limits.check(Structure("schema", schema))  # inside a grammar nobody would count its levels
+    except InvalidGrammar as error:
+        return error.message
     try:
         from llguidance import LLMatcher
     except ImportError:

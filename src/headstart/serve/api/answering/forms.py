@@ -118,7 +118,9 @@ class ChatWriter(Writer):
     def _whole(self, choice: int, output: Output, _echo: str, /) -> dict[str, Any]:
         parts = [*self._read[choice], *self._replies[choice].finish()]
         found = Message.of(parts)
-        message: dict[str, Any] = {"role": "assistant", "content": found.content, "refusal": None}
+        message: dict[str, Any] = {
+            "role": "assistant", "content": found.content, "refusal": None, "annotations": [],
+        }  # fmt: skip
         if found.reasoning and self.form.reasoning:
             message |= {"reasoning_content": found.reasoning, "reasoning": found.reasoning}
         if found.calls:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headstart.base.errors import InvalidGrammar
+from headstart.rule import grammar_limits
 from headstart.serve.api.errors import Refused, invalid_value
 from headstart.serve.api.reading.conversations import prompt_of
 from headstart.serve.api.reading.structures import structure_of
@@ -35,6 +36,7 @@ def messages_work(request: MessagesRequest, ignored: Sequence[str], model: Model
     if form is not None:
         try:
             answer = Structure.schema(form.json_schema, lenient=True)
+            grammar_limits.check(answer)
         except InvalidGrammar as error:
             param = "output_config.format.schema"
             raise Refused(error.message, hint=error.hint, code="invalid_json_schema", param=param) from error

@@ -6,6 +6,7 @@ import json
 from typing import Any, Literal
 
 from headstart.base.errors import InvalidGrammar
+from headstart.rule import grammar_limits
 from headstart.serve.api.errors import Refused, invalid_value
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.structures import ResponseFormatField, StructuredField
@@ -26,6 +27,8 @@ def structure_of(request: Common) -> Structure | None:
             continue
         try:
             structure = _structure(name, value)
+            if structure is not None:  # before it becomes a part of the grammar of a reply
+                grammar_limits.check(structure)
         except InvalidGrammar as error:
             raise Refused(
                 error.message, hint=error.hint, code="invalid_json_schema" if "json" in name else "invalid_value",
