@@ -44,7 +44,7 @@ class ScriptedBridge:
         for job in jobs:
             self.jobs.append(job)
             reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-            found.append(_ScriptedAnswer(self, job, reply))
+            found.append(ScriptedAnswer(self, job, reply))
         return found
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class ScriptedBridge:
         return str(self.tokenizer.decode(list(self.jobs[number].prompt), skip_special_tokens=False))
 
 
-class _ScriptedAnswer:
+class ScriptedAnswer:
     def __init__(self, bridge: ScriptedBridge, job: Job, reply: str) -> None:
         tokenizer = bridge.tokenizer
         ids = tuple(tokenizer(reply, add_special_tokens=False)["input_ids"])[: job.sampling.max_tokens]
