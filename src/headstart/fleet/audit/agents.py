@@ -152,7 +152,7 @@ def audit_tools(
         def arm(name: str, who: _Server, fields: Callable[[], dict[str, Any]], at_once: int) -> None:
             with ThreadPoolExecutor(at_once) as threads:
                 found = []
-                for written in threads.map(lambda each: who.ask(*each, fields()), asked):
+                for written in threads.map(lambda each: who.ask(each[0], each[1], fields()), asked):
                     found.append(written)
                     progress(name, len(found), len(asked))
             answers[name] = found

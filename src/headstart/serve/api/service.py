@@ -209,8 +209,14 @@ class Service:
         """
         structures = dict.fromkeys(job.sampling.structure for job in jobs)
         bridge, found = self.ready.bridge, [each for each in structures if each is not None]
-        if found:
-            await self._grammars.do(lambda: [bridge.prepare(each) for each in found], _READ_SECONDS)
+        if not found:
+            return
+
+        def compile_all() -> None:
+            for each in found:
+                bridge.prepare(each)
+
+        await self._grammars.do(compile_all, _READ_SECONDS)
 
 
 async def _on_a_thread(source: Callable[[], T]) -> T:
