@@ -7,6 +7,7 @@ import gzip
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -158,7 +159,9 @@ def status(service: Service) -> APIRouter:
 
     @router.get("/v1/models", summary="The model that is served, by each of its names")
     async def models() -> Response:
-        return json_reply({"object": "list", "data": _models(service)})
+        found = _models(service)
+        page = {"first_id": found[0]["id"], "last_id": found[-1]["id"], "has_more": False}  # as Anthropic's API has it
+        return json_reply({"object": "list", "data": found, **page})
 
     @router.get("/v1/models/{name:path}", summary="The model that is served, by one of its names")
     async def model(name: str) -> Response:
@@ -207,8 +210,13 @@ def _models(service: Service) -> list[dict[str, Any]]:
         "defaults": asdict(model.defaults),
         "versions": {name: version(name) for name in ("headstart", "torch", "transformers")},
     }
+    began = datetime.fromtimestamp(service.started, UTC).isoformat()
     shared = {"object": "model", "created": service.started, "owned_by": "headstart"}
-    return [{"id": name, **shared, "max_model_len": about["max_length"], "headstart": ours} for name in ready.names]
+    shared |= {"type": "model", "created_at": began, "lifecycle": "active"}
+    return [
+        {"id": name, "display_name": name, **shared, "max_model_len": about["max_length"], "headstart": ours}
+        for name in ready.names
+    ]
 
 
 # -- pages for people -------------------------------------------------------------------------------------------------
