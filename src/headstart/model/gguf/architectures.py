@@ -33,7 +33,7 @@ from transformers import (
     Starcoder2Config,
 )
 
-from headstart.model.gguf import gemma, hybrids
+from headstart.model.gguf import gemma, hybrids, layer_norms
 from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description
 from headstart.model.gguf.metadata import Metadata
 
@@ -59,9 +59,11 @@ class Architecture:
     tensors: frozenset[str] = frozenset()
     """Tensors that are no parameters, and are read for the config."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What it calls tensors that others call otherwise: see `names`."""
+    """What it calls tensors that others call otherwise, by what others call them or by a norm's module: see `names`."""
     halves: bool = False
     """Whether gate and up are two tensors, where transformers has one matrix."""
+    transposed: bool = False
+    """Whether transformers has the matrices of its layers by inputs (Conv1D), where files have them by outputs."""
     recurrent: Callable[[Metadata, int], tuple[bool, ...]] | None = None
     """Which layers are recurrent, by what a file states, for so many layers; None: no layer of any file."""
     drafting: frozenset[str] = frozenset()
@@ -229,13 +231,17 @@ ARCHITECTURES = {
     "apertus": Architecture(apertus, frequencies=True),
     "arcee": Architecture(arcee, neighbours=True, frequencies=True),
     "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, PATTERN})),
+    "command-r": Architecture(layer_norms.command_r, frozenset({"logit_scale"})),
     "ernie4_5": Architecture(ernie),
     "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, PATTERN}), frequencies=True),
+    "falcon": Architecture(layer_norms.falcon, names=layer_norms.FALCON),
     "gemma": Architecture(gemma.gemma),
     "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", PATTERN})),
     "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", LOCAL_BASE, PATTERN})),
     "gemma4": Architecture(gemma.gemma4, gemma.KEYS_OF_4, layered=True, tensors=frozenset({FREQUENCIES})),
     "glm4": Architecture(glm4, part=True),
+    "gpt2": Architecture(layer_norms.gpt2, transposed=True),
+    "gptneox": Architecture(layer_norms.gptneox, frozenset({layer_norms.PARALLEL}), part=True),
     "granite": Architecture(granite, _SCALES, neighbours=True),
     "granitehybrid": Architecture(
         hybrids.granite, _SCALES | hybrids.KEYS_OF_GRANITE, neighbours=True, halves=True, recurrent=hybrids.without_keys
@@ -250,7 +256,9 @@ ARCHITECTURES = {
     "llama": Architecture(llama, neighbours=True, frequencies=True),
     "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
     "nemotron": Architecture(nemotron, part=True),
+    "olmo": Architecture(layer_norms.olmo, frozenset({layer_norms.CLAMP}), neighbours=True),
     "olmo2": Architecture(olmo2, frozenset({LOCAL_BASE, PATTERN})),
+    "phi2": Architecture(layer_norms.phi2, part=True),
     "phi3": Architecture(phi3, part=True),
     "qwen2": Architecture(qwen2, frequencies=True),
     "qwen3": Architecture(qwen3, frequencies=True),
@@ -264,6 +272,8 @@ ARCHITECTURES = {
     ),
     "seed_oss": Architecture(seed_oss, names={"ffn_norm": "post_attention_norm"}),
     "smollm3": Architecture(smollm3, neighbours=True),
+    "stablelm": Architecture(layer_norms.stablelm, frozenset({layer_norms.PARALLEL}), part=True),
+    "starcoder": Architecture(layer_norms.starcoder),
     "starcoder2": Architecture(starcoder2),
 }
 """By `general.architecture`. Mistral models are of architecture llama, OLMo 3 of olmo2."""

@@ -67,6 +67,8 @@ class Names:
         mixer = None if index is None else self.recipe.layers[index].mixer
         if isinstance(mixer, Mamba2) and inner == f"{mixer.norm.name}.weight":
             return [(mixer.groups, mixer.width // mixer.groups)]
+        if self.transposed(parameter):
+            shape = shape[::-1]
         tensors = self.tensors(parameter)
         return [(shape[0] // len(tensors), *shape[1:]) for _ in tensors]
 
@@ -104,12 +106,22 @@ class Names:
         mixer, module = self.recipe.layers[index].mixer, inner.rpartition(".")[0]
         if isinstance(mixer, DeltaRule):
             return _rows_of_heads(mixer, inner, module)
-        if not isinstance(mixer, Attention) or not self.architecture.neighbours:
+        if not isinstance(mixer, Attention):
             return None
-        if len(mixer.qkv) == 1 or (mixer.rope is not None and mixer.rope.pairs):
+        if module == mixer.qkv[0] and mixer.order != "parts":
+            return _rows_of_joined(mixer)
+        if not self.architecture.neighbours or len(mixer.qkv) == 1 or (mixer.rope is not None and mixer.rope.pairs):
             return None
         heads = dict(zip(mixer.qkv, (mixer.heads, mixer.kv_heads), strict=False)).get(module, 0)
         return np.arange(heads * mixer.dim).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1) if heads else None
+
+    def transposed(self, parameter: str) -> bool:
+        """Whether transformers has a matrix by inputs, where the file has it by outputs."""
+        index, inner = self._place(parameter)
+        if index is None or not self.architecture.transposed:
+            return False
+        module, _, kind = inner.rpartition(".")
+        return kind == "weight" and module in self.recipe.layers[index].linears
 
     def columns(self, parameter: str) -> Order | None:
         """Which input of the file each input of a matrix is; None where they lie alike. See `rows`."""
@@ -157,6 +169,14 @@ class Names:
 def same_shape(found: Sequence[int], wanted: Sequence[int]) -> bool:
     """Whether shapes are the same but for axes of one, which files drop or add."""
     return [n for n in found if n != 1] == [n for n in wanted if n != 1]
+
+
+def _rows_of_joined(attention: Attention) -> Order:
+    """Of a matrix that has query, key and value of each head, or of each group that shares a key, together."""
+    shared, groups, dim = attention.heads // attention.kv_heads, attention.kv_heads, attention.dim
+    queries = np.arange(attention.heads * dim).reshape(groups, shared * dim)
+    keys = np.arange(groups * dim).reshape(groups, dim) + queries.size
+    return np.concatenate([queries, keys, keys + keys.size], axis=1).reshape(-1)
 
 
 def _rows_of_heads(mixer: DeltaRule, inner: str, module: str) -> Order | None:
@@ -212,7 +232,8 @@ def _of_layer(layer: Layer, architecture: Architecture) -> Named:
         found |= _of_recurrence(layer.mixer)
     for role, norm in _norms(layer):
         if norm is not None and norm.name is not None:
-            found.setdefault(norm.name, (called.get(role, role),))  # a parallel layer has one norm for both
+            # a parallel layer may have one norm for both
+            found.setdefault(norm.name, (called.get(norm.name, called.get(role, role)),))
     return found
 
 

@@ -45,7 +45,7 @@ def check_tensors(file: GgufFile, config: Any) -> None:
             raise file.damaged(f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
         if name not in file.tensors and not names.may_be_missing(parameter):
             raise file.damaged(f"tensor {name!r} is missing")
-    rope = config.rope_parameters or {}
+    rope = getattr(config, "rope_parameters", None) or {}
     by_length = {LONG_FACTORS, SHORT_FACTORS} if rope.get("rope_type") == "longrope" else set()
     divided = {FREQUENCIES} if names.architecture.frequencies else set()
     others = names.unused(file) | by_length | divided | names.architecture.tensors
@@ -141,6 +141,8 @@ def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
     """
     tensors = [file.tensors[name] for name in names.tensors(parameter) if name in file.tensors]
     order, columns = names.rows(parameter), names.columns(parameter)
+    if names.transposed(parameter):
+        to = to.T
     if not tensors:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
     elif to.dim() != 2:
