@@ -16,9 +16,10 @@ from headstart.base.errors import InvalidBatch, NotEnoughMemory, UnsupportedMode
 from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
+from headstart.model.planes import LOG
 from headstart.model.probe import _without_kernels
 from headstart.model.runner import ModelRunner
-from headstart.model.states import FOLD, LOG, SHORT, States
+from headstart.model.states import FOLD, SHORT, States
 from headstart.model.threads import use_threads
 from headstart.types import NO_DRAFT, Draft
 

@@ -26,8 +26,8 @@ from headstart.model.decoders.mixers import IndexedWalk, TensorMixer, tensor_mix
 from headstart.model.decoders.operations import activated, normed, rotate, signed
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
+from headstart.model.planes import StateShape
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, TokenInputs
-from headstart.model.states import StateShape
 
 
 class LeanDecoder:

@@ -18,7 +18,8 @@ from headstart.model.decoders import parts
 from headstart.model.decoders.linears import PackedLinear, PlainLinear
 from headstart.model.decoders.operations import normed
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
-from headstart.model.states import States, Walk
+from headstart.model.states import States
+from headstart.model.walks import Walk
 
 
 class IndexedWalk:

@@ -15,11 +15,11 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
+from headstart.model.planes import StateShape
 from headstart.model.reading import first_line
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
-from headstart.model.states import StateShape
 
 _COMPARE = "compare config.json with the original's"
 

@@ -1,4 +1,4 @@
-// Recurrent layers: what recipes/mixers.py says, along the walks of states.py, in float32.
+// Recurrent layers: what recipes/mixers.py says, along the walks of walks.py, in float32.
 //
 // A row's result is a function of its path. Each visit is one application of a layer's function to one row's numbers and
 // one state, always by the same instructions, so that a state has the same bits however the text was read. Threads share
@@ -32,7 +32,7 @@ struct Mixer {
     float written;                   // DELTA_RULE: a factor of beta
 };
 
-// How the rows of each segment pass through the states of its slot, and where those lie: see states.py. Of the parts that
+// How the rows of each segment pass through the states of its slot, and where those lie: see walks.py. Of the parts that
 // end in `begin`, segment s has the entries from begin[s] to begin[s + 1] of what follows them.
 struct Walks {
     float *const *planes, *const *kept, *const *log;  // of each layer
