@@ -105,7 +105,7 @@ _CALLED = {
     "olmo3": "olmo2", **gguf_hybrids.ARCHITECTURES,
 }  # fmt: skip
 _ALWAYS_FLOATS = ("shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight")
-_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "llama", "mistral3", "smollm3")
+_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "llama", "mistral3", "nemotron_h", "smollm3")
 """Architectures for which llama.cpp's converter interleaves the rows of queries and keys."""
 _ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")
 """Architectures for which it adds 1 to the gains of norms."""
@@ -124,7 +124,7 @@ def _names(architecture: str, layers: int) -> gguf.TensorNameMap:
 
 def stored_name(config: Any, parameter: str) -> str:
     """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
-    parameter = gguf_hybrids.table_name(parameter)
+    parameter = gguf_hybrids.table_name(config, parameter)
     full = parameter if parameter.endswith((".weight", ".bias")) else f"{parameter}.weight"
     if ".shared_mlp.input_linear." in full:  # which the converter cuts up: see `gguf_hybrids.changed`
         return full.replace("model.layers.", "blk.").replace(".shared_mlp.input_linear.", ".ffn.")
@@ -225,7 +225,7 @@ def head_width(config: Any) -> int:
 def _metadata(config: Any) -> dict[str, Any]:
     """What llama.cpp's converter writes of a config, below the architecture's name."""
     dim, kind = head_width(config), config.model_type
-    rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", None) or {"rope_theta": 1e4}  # Nemotron-H has no positions
     rope = rope.get("full_attention", rope)
     base, part = float(rope["rope_theta"]), rope.get("partial_rotary_factor") or 1.0
     if rope.get("alpha"):  # Hunyuan: the base that comes out of it
@@ -341,7 +341,7 @@ def _scaling(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
 
 def _extra_tensors(model: Any) -> dict[str, np.ndarray]:
     """Tensors that are no parameters: what frequencies are divided by."""
-    rope = model.config.rope_parameters
+    rope = getattr(model.config, "rope_parameters", None) or {}
     if model.config.model_type.startswith("gemma4"):
         half = max(int(each.head_dim) for each in model.config.per_layer_config) // 2
         turned = int(half * rope["full_attention"]["partial_rotary_factor"])

@@ -45,8 +45,10 @@ FLOATS: dict[str, Callable[[], Any]] = {
     "arcee": family("arcee", **_NO_BIASES),
     "ernie4_5": family("ernie4_5", use_bias=False),
     "exaone4": family("exaone4", num_hidden_layers=64, layer_types=KINDS * 16),
+    "falcon_h1": lambda: HYBRIDS["falcon_h1"](mamba_norm_before_gate=False, projectors_bias=False),
     "granite4h": lambda: HYBRIDS["granite4h"](mamba_proj_bias=False, num_experts_per_tok=0),
     "lfm2": lambda: HYBRIDS["lfm2"](conv_bias=False),
+    "nemotron_h": lambda: HYBRIDS["nemotron_h"](use_bias=False),
     "qwen3_5": lambda: HYBRIDS["qwen3_5"](linear_key_head_dim=32, rms_norm_eps=1e-6),
     "gemma2, 46 layers": family("gemma2", num_hidden_layers=46, tie_word_embeddings=True, **_SQUARE),
     "gemma3, 62 layers": family(
@@ -107,6 +109,9 @@ def _blocks(model: Any, kind: Q) -> Iterator[tuple[str, tuple[np.ndarray, Q]]]:
             yield stored_name(model.config, name), (random_blocks(rng, kind, *parameter.shape), kind)
 
 
+_OF_EXPERTS = ("n_group", "topk_group")
+
+
 def published(config: dict[str, Any]) -> dict[str, Any]:
     """A config.json as the models' makers write it, where llama.cpp's converter needs what transformers does not
     write."""
@@ -119,6 +124,10 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
         called = {"linear_attention": "mamba", "full_attention": "attention"}
         width = config["shared_intermediate_size"]
         return {**config, "layer_types": [called[each] for each in config["layer_types"]], "intermediate_size": width}
+    if kind == "nemotron_h":
+        pattern = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+        made = {name: value for name, value in config.items() if "expert" not in name and name not in _OF_EXPERTS}
+        return {**made, "hybrid_override_pattern": "".join(pattern[each] for each in config["layers_block_type"])}
     if kind == "qwen3_5_text":
         return {**config, "full_attention_interval": 4}
     if kind == "ministral3":

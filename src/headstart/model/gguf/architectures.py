@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from headstart.model.gguf import gemma, hybrids
-from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description
+from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description, Part
 from headstart.model.gguf.metadata import Metadata
 
 
@@ -62,8 +62,8 @@ class Architecture:
     """What it calls tensors that others call otherwise: see `names`."""
     halves: bool = False
     """Whether gate and up are two tensors, where transformers has one matrix."""
-    recurrent: Callable[[Metadata, int], tuple[bool, ...]] | None = None
-    """Which layers are recurrent, by what a file states, for so many layers; None: no layer of any file."""
+    parts: Callable[[Metadata, int], tuple[Part, ...]] | None = None
+    """What each layer is, by what a file states, for so many layers; None: all have attention."""
     drafting: frozenset[str] = frozenset()
     """Tensors of the heads that may follow the layers, which draft: see `drafting`."""
 
@@ -231,6 +231,7 @@ ARCHITECTURES = {
     "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, PATTERN})),
     "ernie4_5": Architecture(ernie),
     "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, PATTERN}), frequencies=True),
+    "falcon-h1": Architecture(hybrids.falcon_h1, hybrids.SIZES),
     "gemma": Architecture(gemma.gemma),
     "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", PATTERN})),
     "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", LOCAL_BASE, PATTERN})),
@@ -238,18 +239,25 @@ ARCHITECTURES = {
     "glm4": Architecture(glm4, part=True),
     "granite": Architecture(granite, _SCALES, neighbours=True),
     "granitehybrid": Architecture(
-        hybrids.granite, _SCALES | hybrids.KEYS_OF_GRANITE, neighbours=True, halves=True, recurrent=hybrids.without_keys
+        hybrids.granite, _SCALES | hybrids.KEYS_OF_GRANITE, neighbours=True, halves=True, parts=hybrids.without_keys
     ),
     "hunyuan-dense": Architecture(hunyuan),
     "lfm2": Architecture(
         hybrids.lfm2,
         hybrids.KEYS_OF_LFM2,
         names={"output_norm": "token_embd_norm"},
-        recurrent=hybrids.without_keys,
+        parts=hybrids.without_keys,
     ),
     "llama": Architecture(llama, neighbours=True, frequencies=True),
     "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
     "nemotron": Architecture(nemotron, part=True),
+    "nemotron_h": Architecture(
+        hybrids.nemotron_h,
+        hybrids.SIZES,
+        neighbours=True,
+        names={"ffn_norm": "attn_norm"},
+        parts=hybrids.without_keys_or_mlp,
+    ),
     "olmo2": Architecture(olmo2, frozenset({LOCAL_BASE, PATTERN})),
     "phi3": Architecture(phi3, part=True),
     "qwen2": Architecture(qwen2, frequencies=True),
@@ -259,7 +267,7 @@ ARCHITECTURES = {
         hybrids.KEYS_OF_QWEN35,
         part=True,
         names={"ffn_norm": "post_attention_norm"},
-        recurrent=hybrids.by_period,
+        parts=hybrids.by_period,
         drafting=hybrids.DRAFTING_OF_QWEN35,
     ),
     "seed_oss": Architecture(seed_oss, names={"ffn_norm": "post_attention_norm"}),

@@ -45,7 +45,7 @@ def check_tensors(file: GgufFile, config: Any) -> None:
             raise file.damaged(f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
         if name not in file.tensors and not names.may_be_missing(parameter):
             raise file.damaged(f"tensor {name!r} is missing")
-    rope = config.rope_parameters or {}
+    rope = getattr(config, "rope_parameters", None) or {}
     by_length = {LONG_FACTORS, SHORT_FACTORS} if rope.get("rope_type") == "longrope" else set()
     divided = {FREQUENCIES} if names.architecture.frequencies else set()
     others = names.unused(file) | by_length | divided | names.architecture.tensors
