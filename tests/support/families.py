@@ -413,7 +413,7 @@ def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
             if tensor_name in tied or not tensor.is_floating_point():
                 continue
             noise = torch.randn(tensor.shape, generator=generator)
-            if tensor_name.endswith("linear_attn.A_log"):  # which transformers draws
+            if tensor_name.endswith(("linear_attn.A_log", "mixer.dt_bias")):  # which transformers draws
                 tensor.fill_(1.0)
             tensor.copy_(0.15 * noise) if tensor.dim() > 1 else tensor.add_(0.2 * noise)
             if tensor_name.endswith("q_norm.weight") and config.model_type == "gemma4_text":

@@ -118,8 +118,6 @@ def table_name(config: Any, parameter: str) -> str:
 
 def bare(stored: str) -> str:
     """A stored name without the ending that parameters have which are no module's."""
-    if stored.endswith(".ffn_norm"):  # which the table has with the ending of the parameter
-        return f"{stored}.weight"
     return stored.removesuffix(".weight") if stored.endswith((".ssm_a.weight", ".ssm_d.weight")) else stored
 
 

@@ -46,6 +46,7 @@ FLOATS: dict[str, Callable[[], Any]] = {
     "ernie4_5": family("ernie4_5", use_bias=False),
     "exaone4": family("exaone4", num_hidden_layers=64, layer_types=KINDS * 16),
     "falcon_h1": lambda: HYBRIDS["falcon_h1"](mamba_norm_before_gate=False, projectors_bias=False),
+    "falcon_h1, not normed": lambda: HYBRIDS["falcon_h1"](mamba_rms_norm=False, projectors_bias=False),
     "granite4h": lambda: HYBRIDS["granite4h"](mamba_proj_bias=False, num_experts_per_tok=0),
     "lfm2": lambda: HYBRIDS["lfm2"](conv_bias=False),
     "nemotron_h": lambda: HYBRIDS["nemotron_h"](use_bias=False),
@@ -109,7 +110,7 @@ def _blocks(model: Any, kind: Q) -> Iterator[tuple[str, tuple[np.ndarray, Q]]]:
             yield stored_name(model.config, name), (random_blocks(rng, kind, *parameter.shape), kind)
 
 
-_OF_EXPERTS = ("n_group", "topk_group")
+_OF_EXPERTS = ("n_group", "norm_topk_prob", "topk_group")
 
 
 def published(config: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +128,9 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
     if kind == "nemotron_h":
         pattern = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
         made = {name: value for name, value in config.items() if "expert" not in name and name not in _OF_EXPERTS}
-        return {**made, "hybrid_override_pattern": "".join(pattern[each] for each in config["layers_block_type"])}
+        kinds = made.pop("layers_block_type")
+        made |= {"hybrid_override_pattern": "".join(pattern[each] for each in kinds), "num_hidden_layers": len(kinds)}
+        return {**made, "model_type": "published"}  # by its own type transformers would put the experts back
     if kind == "qwen3_5_text":
         return {**config, "full_attention_interval": 4}
     if kind == "ministral3":

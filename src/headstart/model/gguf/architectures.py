@@ -60,6 +60,8 @@ class Architecture:
     """Tensors that are no parameters, and are read for the config."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What it calls tensors that others call otherwise: see `names`."""
+    bare: frozenset[str] = frozenset()
+    """Norms whose tensors have no ending, by what others call them."""
     halves: bool = False
     """Whether gate and up are two tensors, where transformers has one matrix."""
     parts: Callable[[Metadata, int], tuple[Part, ...]] | None = None
@@ -231,7 +233,7 @@ ARCHITECTURES = {
     "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, PATTERN})),
     "ernie4_5": Architecture(ernie),
     "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, PATTERN}), frequencies=True),
-    "falcon-h1": Architecture(hybrids.falcon_h1, hybrids.SIZES),
+    "falcon-h1": Architecture(hybrids.falcon_h1, hybrids.SIZES, bare=frozenset({"ffn_norm"})),
     "gemma": Architecture(gemma.gemma),
     "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", PATTERN})),
     "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", LOCAL_BASE, PATTERN})),

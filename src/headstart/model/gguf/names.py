@@ -213,7 +213,8 @@ def _of_layer(layer: Layer, architecture: Architecture) -> Named:
         found |= _of_attention(mixer) if isinstance(mixer, Attention) else _of_recurrence(mixer)
     for role, norm in _norms(layer):
         if norm is not None and norm.name is not None:
-            found.setdefault(norm.name, (called.get(role, role),))  # a parallel layer has one norm for both
+            name = f"{norm.name}.weight" if role in architecture.bare else norm.name
+            found.setdefault(name, (called.get(role, role),))  # a parallel layer has one norm for both
     return found
 
 
