@@ -122,7 +122,7 @@ _ALWAYS_FLOATS = (
     "attn_q_norm.weight", "attn_k_norm.weight", "position_embd.weight", "shortconv.conv.weight", "ssm_a",
     "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight",
 )  # fmt: skip
-_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "llama", "mistral3", "olmo", "smollm3")
+_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "llama", "mistral3", "nemotron_h", "olmo", "smollm3")
 """Architectures for which llama.cpp's converter interleaves the rows of queries and keys."""
 _ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")
 """Architectures for which it adds 1 to the gains of norms."""
@@ -141,7 +141,7 @@ def _names(architecture: str, layers: int) -> gguf.TensorNameMap:
 
 def stored_name(config: Any, parameter: str) -> str:
     """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
-    parameter = gguf_hybrids.table_name(parameter)
+    parameter = gguf_hybrids.table_name(config, parameter)
     full = parameter if parameter.endswith((".weight", ".bias")) else f"{parameter}.weight"
     if ".shared_mlp.input_linear." in full:  # which the converter cuts up: see `gguf_hybrids.changed`
         return full.replace("model.layers.", "blk.").replace(".shared_mlp.input_linear.", ".ffn.")
@@ -243,7 +243,7 @@ def head_width(config: Any) -> int:
 def _metadata(config: Any) -> dict[str, Any]:
     """What llama.cpp's converter writes of a config, below the architecture's name."""
     dim, kind = head_width(config), config.model_type
-    rope = getattr(config, "rope_parameters", None) or {"rope_theta": 1e4}
+    rope = getattr(config, "rope_parameters", None) or {"rope_theta": 1e4}  # Nemotron-H has no positions
     rope = rope.get("full_attention", rope)
     base, part = float(rope["rope_theta"]), rope.get("partial_rotary_factor") or 1.0
     if rope.get("alpha"):  # Hunyuan: the base that comes out of it

@@ -18,7 +18,7 @@ from headstart.model.longrope import fix_rotation
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from support.families import FAMILIES, TOKENS, VOCAB, random_model
-from support.hybrids import HYBRIDS
+from support.hybrids import FACTORS_OF_FALCON, HYBRIDS
 
 LENGTH = 64
 """Tokens that models are made for."""
@@ -43,6 +43,11 @@ _ROPES = {
     "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16},
     "plain": {"rope_type": "default", "rope_theta": 5e3},
 }
+_PLAIN_FALCON = {
+    "mamba_norm_before_gate": False,
+    **{name: 1.0 if isinstance(each, float) else [1.0] * len(each) for name, each in FACTORS_OF_FALCON.items()},
+}
+"""Files hold the factors in the weights."""
 
 MODELS: dict[str, Callable[[], Any]] = {
     "apertus": family("apertus"),
@@ -96,7 +101,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "stablelm": family("stablelm"),
     "stablelm, parallel": family("stablelm, parallel", qk_layernorm=False),
     "starcoder2": family("starcoder2", sliding_window=None),
+    "falcon_h1": lambda: HYBRIDS["falcon_h1"](**_PLAIN_FALCON),
+    "falcon_h1, not normed": lambda: HYBRIDS["falcon_h1"](**_PLAIN_FALCON, mamba_rms_norm=False, attention_bias=True),
     "lfm2": lambda: HYBRIDS["lfm2"](),
+    "nemotron_h": lambda: HYBRIDS["nemotron_h"](),
     "qwen3_5": lambda: HYBRIDS["qwen3_5"](attention_bias=True),
     "qwen3_5, as many key heads": lambda: HYBRIDS["qwen3_5"](linear_num_key_heads=4, tie_word_embeddings=True),
     "granite4h": lambda: HYBRIDS["granite4h"](),

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from headstart.model.memory import bytes_of
+from headstart.model.planes import StateShape
 from headstart.model.prefixes import HeldText, longest_beginning
-from headstart.model.states import MOST_DRAFTED, States, StateShape, states_bytes
+from headstart.model.states import MOST_DRAFTED, States, states_bytes
 
 
 @dataclass(frozen=True, slots=True)

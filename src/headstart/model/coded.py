@@ -64,10 +64,13 @@ def with_codes(
         rotaries[name] = type(rotary)(config=rotary.config)
         model.set_submodule(name, rotaries[name])
     for module in base.modules():
-        if next(module.buffers(recurse=False), None) is not None and module not in rotaries.values():
+        holds = next(module.buffers(recurse=False), None) is not None and module not in rotaries.values()
+        if holds or module is base:
             for parameter in module.parameters(recurse=False):
                 parameter._is_hf_initialized = True
-            model._init_weights(module)  # buffers that no checkpoint holds: the factor of Gemma's embedding
+            # buffers that no checkpoint holds: the factor of Gemma's embedding, those of Falcon-H1's mixers, which the
+            # whole model fills in
+            model._init_weights(module)
     embedding = model.get_submodule(recipe.embedding)
     if not isinstance(model.lm_head, nn.Linear):
         return model

@@ -1,4 +1,4 @@
-// Recurrent layers: what recipes/mixers.py says, along the walks of states.py, in float32.
+// Recurrent layers: what recipes/mixers.py says, along the walks of walks.py, in float32.
 //
 // A row's result is a function of its path. Each visit is one application of a layer's function to one row's numbers and
 // one state, always by the same instructions, so that a state has the same bits however the text was read. Threads share
@@ -14,7 +14,7 @@
 
 enum MixerKind : int64_t { ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2 };
 
-// What a layer is that does not attend. Its product `qkv` makes what it reads, side by side:
+// What a layer is that does not attend, or does beside it. Its product `qkv` makes what it reads, side by side:
 //   SHORT_CONV  [b | c | x], whose convolution takes b * x
 //   DELTA_RULE  [q k v | z | b | a], whose convolution takes q, k and v
 //   MAMBA2      [z | x B C | dt], whose convolution takes x, B and C
@@ -24,15 +24,17 @@ struct Mixer {
     const float *decay;              // [heads]: -exp(A)
     const float *step_bias;          // [heads]: what is added before softplus
     const float *skip;               // [heads], of MAMBA2: D
-    Norm norm;                       // of each head (DELTA_RULE), of each group by its own gain (MAMBA2)
+    Norm norm;                       // of each head (DELTA_RULE), of each group by its own gain (MAMBA2), or none
     int64_t channels, gates;         // of the convolution; further numbers of a row
     int64_t heads, groups;           // groups: heads of keys, which several heads share
     int64_t key_dim, value_dim;      // of a head's state, whose columns are its values
     int64_t kind;                    // MixerKind
     float written;                   // DELTA_RULE: a factor of beta
+    float gate_factor, step_factor;  // of MAMBA2's z and dt
+    int32_t norm_first;              // MAMBA2: the norm comes before the gate
 };
 
-// How the rows of each segment pass through the states of its slot, and where those lie: see states.py. Of the parts that
+// How the rows of each segment pass through the states of its slot, and where those lie: see walks.py. Of the parts that
 // end in `begin`, segment s has the entries from begin[s] to begin[s + 1] of what follows them.
 struct Walks {
     float *const *planes, *const *kept, *const *log;  // of each layer
@@ -60,7 +62,8 @@ struct Mixed {
 // Where the inputs of one segment lie that its walk numbers: its rows, the logged ones, those that the source has kept.
 class MixerInputs {
   public:
-    // y: the outputs of the layer's input product; first: the segment's first row.
+    // y: the mixer's part of the first row that the layer's input product makes, whose rows are `outputs` apart; first: the
+    // segment's first row.
     MixerInputs(const Mixer &m, const Walks &walks, int64_t layer, int64_t segment, int64_t slot, int64_t first, int64_t fed,
                 const float *y, int64_t outputs, const float *zeros)
         : fed_(fed), outputs_(outputs), channels_(m.channels), stride_(m.channels + m.gates) {
@@ -73,7 +76,7 @@ class MixerInputs {
         const float *rows = y + first * outputs;
         const int64_t width = m.heads * m.value_dim;
         rows_ = rows + (m.kind == MAMBA2 ? width : 0);
-        gates_ = rows + outputs - m.gates;
+        gates_ = rows + width + m.channels;
         factors_ = m.kind == SHORT_CONV ? rows + 2 * m.channels : nullptr;
     }
 
@@ -176,7 +179,7 @@ inline void make_gates(const Mixer &m, const float *from, float *to) {
     for (int64_t h = 0; h < m.heads; h += LANES) {
         const int64_t rest = m.heads - h;
         const float *steps = m.kind == DELTA_RULE ? from + m.heads : from;
-        const Vec step = softplus(load_some(steps + h, rest) + load_some(m.step_bias + h, rest));
+        const Vec step = softplus(load_some(steps + h, rest) * m.step_factor + load_some(m.step_bias + h, rest));
         store(to + h, exponential(step * load_some(m.decay + h, rest)));
         store(to + padded + h, m.kind == DELTA_RULE ? sigmoid(load_some(from + h, rest)) * m.written : step);
     }
@@ -421,12 +424,18 @@ inline void gate_output(const Mixer &m, const float *output, const float *y, flo
         for (int64_t i = 0; i < width; i += LANES) store(to + i, load(to + i) * silu(load(z + i)));
         return;
     }
-    for (int64_t i = 0; i < width; i += LANES) store(to + i, load(output + i) * silu(load(y + i)));
-    const int64_t each = width / m.groups;
-    for (int64_t i = 0; i < width; i += each) {
+    const int64_t each = m.norm.kind ? width / m.groups : width;
+    for (int64_t at = 0; at < width; at += each) {
+        const float *from = output + at;
         Norm norm = m.norm;
-        norm.gain += i;
-        norm_row(to + i, norm, each, to + i);
+        norm.gain += at;
+        if (m.norm_first) {
+            norm_row(from, norm, each, to + at);
+            from = to + at;
+        }
+        for (int64_t i = 0; i < each; i += LANES)
+            store(to + at + i, load(from + i) * silu(load(y + at + i) * m.gate_factor));
+        if (norm.kind && !m.norm_first) norm_row(to + at, norm, each, to + at);
     }
 }
 
