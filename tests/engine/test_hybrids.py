@@ -51,11 +51,13 @@ def shops(root: Path) -> Callable[[str], HybridShop]:
 
 
 KINDS = [kind for kind in HYBRIDS if kind != "nemotron_h"]  # it has no smaller one
-QUICK = ("n-gram", "early exit, chain", "draft LM, tree sampled", "EAGLE-3, dynamic tree")
+QUICK = dict(
+    zip(("n-gram", "early exit, chain", "draft LM, tree sampled", "EAGLE-3, dynamic tree"), KINDS, strict=True)
+)
 CELLS = [
     pytest.param(
         entry, kind, RULES[(number + turn) % 2],
-        marks=() if entry.name in QUICK and turn == number % 4 else pytest.mark.slow,
+        marks=() if QUICK.get(entry.name) == kind else pytest.mark.slow,
     )
     for number, entry in enumerate(each for each in ENTRIES if "4-bit" not in each.name)
     for turn, kind in enumerate(KINDS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -22,12 +22,16 @@ from headstart.model.decoders import parts
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits
 from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, linear_of
-from headstart.model.decoders.mixers import IndexedWalk, tensor_mixer
 from headstart.model.decoders.operations import activated, normed, rotate, signed
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, TokenInputs
+
+if TYPE_CHECKING:
+    from headstart.model.decoders.mixers import IndexedWalk, TensorMixer
+    from headstart.model.recipes.mixers import Recurrent
+    from headstart.model.walks import Walk
 
 
 class LeanDecoder:
@@ -82,7 +86,7 @@ class LeanDecoder:
         states = packed.cache.states
         layers = len(self._layers[:layers])
         walks = [] if states is None else states.walks(packed, layers)
-        indexed = [IndexedWalk(walk, self._device) for walk in walks]
+        indexed = _indexed(walks, self._device) if walks else []
         hidden: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers[:layers]):
             if index in taps:
@@ -123,6 +127,18 @@ class LeanDecoder:
             yield from self._inputs.weights()
         for layer in self._layers:
             yield from layer.weights()
+
+
+def _indexed(walks: Sequence[Walk], device: torch.device) -> list[IndexedWalk]:
+    from headstart.model.decoders.mixers import IndexedWalk  # here and below: most models have no recurrent layers
+
+    return [IndexedWalk(walk, device) for walk in walks]
+
+
+def _tensor_mixer(owner: Any, mixer: Recurrent, linear: type[PackedLinear] | type[PlainLinear]) -> TensorMixer:
+    from headstart.model.decoders.mixers import tensor_mixer
+
+    return tensor_mixer(owner, mixer, linear)
 
 
 class TensorNorm:
@@ -191,7 +207,7 @@ class TensorLayer:
         self._mixers = [
             TensorAttention(owner, mixer, index, linear, dtype)
             if isinstance(mixer, Attention)
-            else tensor_mixer(owner, mixer, linear)
+            else _tensor_mixer(owner, mixer, linear)
             for mixer in layer.mixers
         ]
         self._outs = [linear(parts.plain(part(owner, mixer.out))) for mixer in layer.mixers]

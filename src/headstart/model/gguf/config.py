@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.architectures import ARCHITECTURES, Architecture
-from headstart.model.gguf.description import DRAFTING, INNER, KV, Description
+from headstart.model.gguf.description import DRAFTING, INNER, KV, Description, Part
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.metadata import CONTROL, Metadata
 
@@ -51,7 +51,9 @@ def make_config(file: GgufFile) -> Any:
     if not heads or not hidden:
         raise file.damaged(f"{heads} heads of {hidden} numbers")
     layers = _layers(file, stated)
-    parts = ("attention",) * layers if architecture.parts is None else architecture.parts(stated, layers)
+    parts: tuple[Part, ...] = tuple("attention" for _ in range(layers))
+    if architecture.parts is not None:
+        parts = architecture.parts(stated, layers)
     if "attention" not in parts:
         raise file.not_run("no layer has attention")
     attends = parts.index("attention")

@@ -189,7 +189,8 @@ inline void make_gates(const Mixer &m, const float *from, float *to) {
 struct Step {
     const float *key, *query, *value;  // [key_dim] twice, and a tile of values
     float kept, written, skip;
-    float *state, *out;                // what it makes: a state, which may lie where the one before it does, and an output
+    float *state, *out;                // what it makes: a state, which may lie where the one before it does, and an output,
+                                       // or null for a row that was read before
 };
 
 // Columns of a state that go through it together, with all their sums in registers: as many as there are registers for.
@@ -281,45 +282,108 @@ inline void write_state(const float *before, const Step &step, int64_t from, con
         }
 }
 
-// Some visits in turn, each of which goes on from the state that the one before it made (`before`, for the first), in the
-// columns from `from` on. The delta rule asks what a state holds of the next visit's key while the state is being written, so
-// that it is read once a visit.
-template <int COUNT, bool DELTA>
+// Some visits of DELTA_RULE in turn, each of which goes on from the state that the one before it made (`before`, for the
+// first), in the columns from `from` on. What a state holds of the next visit's key is asked while the state is being written,
+// so that it is read once a visit.
+template <int COUNT>
 inline void advance_columns(const float *before, const Step *steps, int64_t count, int64_t keys, int64_t width, int64_t from) {
     constexpr int SUMS = Sums<COUNT>::SUMS;
     Sums<COUNT> asked, held;
     held.clear();
     before += from;
-    if constexpr (DELTA)
-        for (int64_t i = 0; i < keys; i += SUMS)
+    for (int64_t i = 0; i < keys; i += SUMS)
+        HEADSTART_UNROLL
+        for (int a = 0; a < SUMS; a++) {
+            const Columns by_key = spread(steps->key[i + a]);
             HEADSTART_UNROLL
-            for (int a = 0; a < SUMS; a++) {
-                const Columns by_key = spread(steps->key[i + a]);
-                HEADSTART_UNROLL
-                for (int t = 0; t < COUNT; t++)
-                    held.parts[a][t] =
-                        fused_columns(load_columns(before + (i + a) * width + t * COLUMNS), by_key, held.parts[a][t]);
-            }
+            for (int t = 0; t < COUNT; t++)
+                held.parts[a][t] =
+                    fused_columns(load_columns(before + (i + a) * width + t * COLUMNS), by_key, held.parts[a][t]);
+        }
     for (const Step *step = steps; step < steps + count; step++) {
         Columns written[COUNT];
         HEADSTART_UNROLL
         for (int t = 0; t < COUNT; t++) {
-            Columns value = load_columns(step->value + from + t * COLUMNS);
-            if constexpr (DELTA) value = fused_columns(-held.total(t), spread(step->kept), value);
-            written[t] = value * step->written;
+            const Columns value = load_columns(step->value + from + t * COLUMNS);
+            written[t] = fused_columns(-held.total(t), spread(step->kept), value) * step->written;
         }
-        if (DELTA && step + 1 < steps + count)
-            write_state<COUNT, DELTA>(before, *step, from, written, step[1].key, keys, width, asked, held);
+        if (step + 1 < steps + count)
+            write_state<COUNT, true>(before, *step, from, written, step[1].key, keys, width, asked, held);
         else
             write_state<COUNT, false>(before, *step, from, written, nullptr, keys, width, asked, held);
         HEADSTART_UNROLL
-        for (int t = 0; t < COUNT; t++) {
-            Columns output = asked.total(t);
-            if constexpr (!DELTA)
-                output = fused_columns(load_columns(step->value + from + t * COLUMNS), spread(step->skip), output);
-            store_columns(step->out + from + t * COLUMNS, output);
-        }
+        for (int t = 0; t < COUNT; t++) store_columns(step->out + from + t * COLUMNS, asked.total(t));
         before = step->state + from;
+    }
+}
+
+// Visits of MAMBA2 that make their states in the same place, of which only the last has an output where ASKED: each number
+// of the state is read and written once for all of them, which is most of what a visit takes.
+template <int COUNT, int VISITS, bool ASKED>
+inline void replay_columns(const float *before, const Step *steps, int64_t keys, int64_t width, int64_t from) {
+    constexpr int SUMS = Sums<COUNT>::SUMS;
+    const Step &last = steps[VISITS - 1];
+    Columns kept[VISITS], written[VISITS][COUNT];
+    HEADSTART_UNROLL
+    for (int v = 0; v < VISITS; v++) {
+        kept[v] = spread(steps[v].kept);
+        HEADSTART_UNROLL
+        for (int t = 0; t < COUNT; t++) written[v][t] = load_columns(steps[v].value + from + t * COLUMNS) * steps[v].written;
+    }
+    Sums<COUNT> asked;
+    asked.clear();
+    for (int64_t i = 0; i < keys; i += SUMS)
+        HEADSTART_UNROLL
+        for (int a = 0; a < SUMS; a++) {
+            Columns made[COUNT];
+            HEADSTART_UNROLL
+            for (int t = 0; t < COUNT; t++) made[t] = load_columns(before + from + (i + a) * width + t * COLUMNS);
+            HEADSTART_UNROLL
+            for (int v = 0; v < VISITS; v++) {
+                const Columns by_key = spread(steps[v].key[i + a]);
+                HEADSTART_UNROLL
+                for (int t = 0; t < COUNT; t++) made[t] = fused_columns(made[t], kept[v], written[v][t] * by_key);
+            }
+            HEADSTART_UNROLL
+            for (int t = 0; t < COUNT; t++) store_columns(last.state + from + (i + a) * width + t * COLUMNS, made[t]);
+            if constexpr (!ASKED) continue;
+            const Columns by_query = spread(last.query[i + a]);
+            HEADSTART_UNROLL
+            for (int t = 0; t < COUNT; t++) asked.parts[a][t] = fused_columns(made[t], by_query, asked.parts[a][t]);
+        }
+    if constexpr (!ASKED) return;
+    HEADSTART_UNROLL
+    for (int t = 0; t < COUNT; t++) {
+        const Columns value = load_columns(last.value + from + t * COLUMNS);
+        store_columns(last.out + from + t * COLUMNS, fused_columns(value, spread(last.skip), asked.total(t)));
+    }
+}
+
+// Some visits of MAMBA2 in turn, those that were read before together with what comes after them.
+template <int COUNT>
+inline void replay(const float *before, const Step *steps, int64_t count, int64_t keys, int64_t width, int64_t from) {
+    for (const Step *step = steps, *end = steps + count; step < end;) {
+        const auto goes_on = [&](int n) {
+            return step + n < end && !step[n - 1].out && step[n].state == step[n - 1].state;
+        };
+        const int visits = !goes_on(1) ? 1 : !goes_on(2) ? 2 : !goes_on(3) ? 3 : 4;
+        const bool asked = step[visits - 1].out;
+        switch (visits) {
+#define HEADSTART_REPLAY(n) \
+    case n: \
+        if (asked) \
+            replay_columns<COUNT, n, true>(before, step, keys, width, from); \
+        else \
+            replay_columns<COUNT, n, false>(before, step, keys, width, from); \
+        break
+            HEADSTART_REPLAY(1);
+            HEADSTART_REPLAY(2);
+            HEADSTART_REPLAY(3);
+            HEADSTART_REPLAY(4);
+#undef HEADSTART_REPLAY
+        }
+        before = step[visits - 1].state;
+        step += visits;
     }
 }
 
@@ -328,7 +392,10 @@ template <int TILES, bool DELTA>
 void advance(const float *before, const Step *steps, int64_t count, int64_t keys) {
     constexpr int WIDTH = TILES * LANES, COUNT = TILES < TOGETHER ? TILES : TOGETHER;
     for (int64_t from = 0; from < WIDTH; from += COUNT * COLUMNS)
-        advance_columns<COUNT, DELTA>(before, steps, count, keys, WIDTH, from);
+        if constexpr (DELTA)
+            advance_columns<COUNT>(before, steps, count, keys, WIDTH, from);
+        else
+            replay<COUNT>(before, steps, count, keys, WIDTH, from);
 }
 
 inline int64_t tile_width(const Mixer &m) { return m.value_dim % (2 * LANES) ? LANES : 2 * LANES; }
@@ -381,7 +448,8 @@ void walk_tile(const Mixer &m, const Walks &walks, int64_t layer, int64_t segmen
                               gates[padded + head],
                               DELTA ? 0 : m.skip[head],
                               states + depths[v] * numbers,
-                              row < fed ? out + row * width + column : unread};
+                              DELTA ? unread : nullptr};
+            if (row < fed) steps[count - 1].out = out + row * width + column;
             if (depths[v] == 0) text = states;
             v++;
         } while (count < RUN && v < visits && goes_on(v) && !(stored < stores && walks.store_visits[stored] == v));
