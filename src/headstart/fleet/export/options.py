@@ -41,6 +41,8 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 _OURS = ("model", "speculative-config", "revision", "dtype", "served-model-name", "max-model-len")
 
+MOUNT = "/models"
+
 _draft = partial(option, panel="Draft length")
 _engine = partial(option, panel="Engine")
 _measure = partial(option, panel="Measurement")
@@ -71,9 +73,7 @@ class ExportOptions:
     target_at: str | None = _engine(
         None, "Where the target will lie on the serving machine. Default: where it lies here.", metavar="DIR"
     )
-    mount: str = _engine(
-        "/models", "Where a cluster's volume is mounted that holds target/ and drafter/.", metavar="DIR"
-    )
+    mount: str = _engine(MOUNT, "Where a cluster's volume is mounted that holds target/ and drafter/.", metavar="DIR")
     num_speculative_tokens: int | None = _draft(
         None, "K, the tokens drafted per step. Default: by measured acceptance and --costs.", "--k", "-k", low=1,
         high=128,
@@ -112,6 +112,14 @@ class ExportOptions:
         for name, path in (("--target-at", self.target_at), ("--mount", self.mount)):
             if path is not None and not path.startswith("/"):
                 raise InvalidOption(f"{name} {path!r} is relative", hint="give an absolute path")
+        for name, given in (
+            ("--mount", self.engine != "vllm" and self.mount != MOUNT),
+            ("--tpot-p99", self.engine == "llama.cpp" and self.tpot_p99 is not None),
+        ):
+            if given:
+                raise InvalidOption(
+                    f"an export for {self.engine} has no file that {name} could be written to", hint="leave it out"
+                )
         if self.prompts is not None and not self.measure:
             raise InvalidOption("--prompts needs --measure", hint="leave one of them out")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from headstart.base.errors import InvalidFile
 from headstart.serve.api.answering.single import MessagesWriter, ResponsesWriter
 from headstart.serve.api.errors import ERRORS, Refused, json_reply, takes
 from headstart.serve.api.reading.agents import ResponsesWork, count, messages_work, responses_work
@@ -19,6 +21,8 @@ from headstart.serve.api.schemas.messages import CountRequest, MessagesRequest
 from headstart.serve.api.schemas.responses import Item, ResponsesRequest
 from headstart.serve.api.service import Service, state_of
 from headstart.serve.responses_store import Kept
+
+log = logging.getLogger("headstart.serve")
 
 
 def agents(service: Service) -> APIRouter:
@@ -57,7 +61,13 @@ def agents(service: Service) -> APIRouter:
 
         async def keep() -> None:
             items = [*_with_ids(read.items), *writer.response["output"]]
-            await ready.responses.keep(owner, writer.response, items)
+            try:
+                await ready.responses.keep(owner, writer.response, items)
+            except InvalidFile as error:  # a full disk must not cost the client an answer that is complete
+                log.error("a response was not stored: %s", error)
+                writer.response["store"] = False
+                words = "the response could not be stored: previous_response_id cannot name it"
+                writer.response["warnings"] = [*writer.response.get("warnings", ()), words]
 
         return await written(service, request, writer, before_end=keep if read.kept else None)
 
