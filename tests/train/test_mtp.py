@@ -127,7 +127,7 @@ def test_what_no_head_can_be_written_into_or_begun_from_is_refused(hybrid: str, 
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(UnsupportedModel, match="is a GGUF file"):
         folder_of(MtpTraining(**run(tmp_path / "model.gguf", tmp_path / "head", texts)))
-    begun = EagleCheckpoint(SimpleNamespace(name="other"), {})  # type: ignore[arg-type]
+    begun = EagleCheckpoint(SimpleNamespace(name="other"), {}, None)  # type: ignore[arg-type]
     shape = HeadShape(
         hidden=16, intermediate=24, heads=4, kv_heads=2, head_dim=4, draft_vocab=11, rope_theta=100.0, eps=1e-5
     )

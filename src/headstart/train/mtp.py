@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
+from headstart.drafters.eagle.mtp import SHORTLIST
 from headstart.model import loading
 from headstart.model.gguf.files import is_gguf
 from headstart.model.heads import mtp_checkpoint
@@ -32,8 +33,6 @@ from headstart.train.options import MtpTraining
 from headstart.train.unrolled_head import MtpHead, with_noise
 from headstart.train.unrolled_student import UnrolledStudent
 
-GUESSED = 32_768
-"""Tokens that a head guesses of a vocabulary of more than twice as many, as in use."""
 _OUTER = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
 """The norms of a head beside its layer, which are stored like those of the layer, and read as gains."""
 
@@ -61,7 +60,7 @@ class MtpStudent(UnrolledStudent):
         self.layer = _layer(recipe, text)
         self.states = states_of(options, target, (), device=material.device, dtype=material.dtype)
         vocab_size = int(text.vocab_size)
-        wanted = options.loss_tokens or (GUESSED if vocab_size > 2 * GUESSED else vocab_size)
+        wanted = options.loss_tokens or (SHORTLIST if vocab_size > 2 * SHORTLIST else vocab_size)
         self._know(by_frequency(material.train.ids, vocab_size)[:wanted].sort().values, material)
         self._matrix: Tensor = target.get_output_embeddings().weight.detach()
         if len(self.kept) < vocab_size:
