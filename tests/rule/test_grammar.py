@@ -306,6 +306,21 @@ def test_what_cannot_be_followed_is_refused_soon_and_with_one_line(name: str) ->
     assert len(refused.value.message) <= 400
 
 
+@pytest.mark.parametrize(
+    ("structure", "reason"),
+    [
+        (Structure("regex", "(("), "the regex cannot be followed: unclosed group"),
+        (Structure.schema({"type": "string", "pattern": "(("}), "the schema cannot be followed: unclosed group"),
+        (Structure.schema({"type": "strin"}), "the schema cannot be followed: Invalid type: strin"),
+        (Structure("lark", "start: nothing"), 'the lark cannot be followed: at 1(8): unknown name: "nothing"'),
+    ],
+)
+def test_what_is_wrong_with_a_grammar_is_said(structure: Structure, reason: str) -> None:
+    with pytest.raises(InvalidGrammar) as refused:
+        grammars().processors(structure)
+    assert refused.value.message == reason
+
+
 def test_compiled_grammars_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammars_module, "KEPT", 2)
     kept = tiny_words.new_grammars()

@@ -16,14 +16,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
 from headstart.model.heads.eagle import TensorHead, complete
-from headstart.model.heads.eagle_checkpoint import EagleCheckpoint
 from headstart.model.heads.mtp_checkpoint import has_head, read
+from headstart.model.heads.stored_tensors import HeadCheckpoint
 from headstart.model.recipes import recipe_of
 from headstart.train import Eagle3Training, MtpTraining, train_eagle3, train_mtp
 from headstart.train.harness import Material, load_target
 from headstart.train.head_layer import HeadShape
 from headstart.train.hidden import ModulesReader, make_reader
-from headstart.train.mtp import MtpStudent, _go_on, folder_of
+from headstart.train.mtp import MtpStudent, _go_on, _layer, folder_of
 from headstart.train.unrolled_head import MtpHead
 from headstart.train.windows import Windows
 
@@ -127,11 +127,12 @@ def test_what_no_head_can_be_written_into_or_begun_from_is_refused(hybrid: str, 
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(UnsupportedModel, match="is a GGUF file"):
         folder_of(MtpTraining(**run(tmp_path / "model.gguf", tmp_path / "head", texts)))
-    begun = EagleCheckpoint(SimpleNamespace(name="other"), {}, None)  # type: ignore[arg-type]
+    begun: Any = HeadCheckpoint(SimpleNamespace(name="other"), {}, None)
     shape = HeadShape(
         hidden=16, intermediate=24, heads=4, kv_heads=2, head_dim=4, draft_vocab=11, rope_theta=100.0, eps=1e-5
     )
-    layer = recipe_of(AutoConfig.from_pretrained(hybrid)).layers[-1]
+    config = AutoConfig.from_pretrained(hybrid)
+    layer = _layer(recipe_of(config), config.get_text_config())
     with pytest.raises(UnsupportedModel, match="other has no embedding_norm"):
         _go_on(MtpHead(shape), begun, layer)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 import uuid
@@ -27,6 +28,8 @@ SLOW_PROBE = 0.25
 """Seconds of this thread's processor time that one of the first masks of a grammar may take."""
 _WHITESPACE = r"[\x20\x0A\x0D\x09]{1,8}"
 """Without a bound, models go on with spaces until the limit on tokens."""
+_PLACE = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
+"""In an error, a place in the grammar that the compiler makes of a schema or of a regular expression."""
 _FREE = '%llguidance {"no_forcing": true}\n'
 
 log = logging.getLogger(__name__)
@@ -138,16 +141,16 @@ def _refuse(matcher: Any, structure: Structure) -> None:
     """Raise the error of a matcher as one of the request's."""
     if not matcher.is_error():
         return
-    message = str(matcher.get_error()).strip()
-    first = message.splitlines()[0] if message else "it has an error"
-    if "NoExtensionBias" in first:
-        first = "no text at all follows it"
-    elif "\n" in message and first.endswith("error:"):
-        first = message.splitlines()[-1]
-    hint = "change it so that some text follows it"
-    if "nimplemented" in first:
+    lines = str(matcher.get_error()).strip().splitlines() or ["it has an error"]
+    reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
+    if structure.kind not in ("lark", "gbnf"):
+        reason = _PLACE.sub("", reason)
+    hint = "correct what the message names"
+    if "NoExtensionBias" in reason:
+        reason, hint = "no text at all follows it", "change it so that some text follows it"
+    elif "nimplemented" in reason:
         hint = "leave the keywords out that are named, or set lenient to ignore them"
-    raise InvalidGrammar(f"the {structure.kind} cannot be followed: {first}"[:400], hint=hint)
+    raise InvalidGrammar(f"the {structure.kind} cannot be followed: {reason}"[:400], hint=hint)
 
 
 def mask_of(matcher: Any, tokens: Tokens) -> Mask:
