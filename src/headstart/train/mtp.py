@@ -40,8 +40,11 @@ _OUTER = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
 def train_mtp(options: MtpTraining, *, observe: Observer = lambda _: None) -> TrainingResult:
     """Train a head and write it to `options.output`, in a checkpoint of its target, with its provenance.
 
-    Raises what `headstart.train.harness.train` raises.
+    Raises what `headstart.train.harness.train` raises, and before anything is written `UnsupportedModel` for a target
+    that can hold no such head.
     """
+    config = loading.load_config(str(folder_of(options)), trust_remote_code=False)
+    _layer(recipe_of(config), config.get_text_config())
     return train(options, lambda material: MtpStudent(options, material), observe)
 
 
