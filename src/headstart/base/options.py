@@ -231,9 +231,7 @@ def token_ids(name: str, value: object) -> tuple[int, ...]:
         ids: tuple[Any, ...] = tuple(value)  # type: ignore[arg-type]  # what cannot be iterated over is the error
     except TypeError:
         raise InvalidOption(f"{name}={value!r} is not a list of token ids"[:200], hint="give a list") from None
-    if all(
-        type(token) is int and token >= 0 for token in ids
-    ):  # forty times as fast as what follows
+    if all(type(token) is int and token >= 0 for token in ids):  # forty times as fast as what follows
         return ids
     for token in ids:
         check_number(f"{name} token", token, low=0, integer=True)
