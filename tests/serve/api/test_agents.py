@@ -272,7 +272,13 @@ def test_a_response_goes_on_where_another_ended(client: openai.OpenAI, bridge: S
     client.responses.create(model="tiny", input=whole, tools=[TOOL], store=False)
     assert bridge.prompt() == later
     assert client.responses.retrieve(second.id).output[-1].name == "read"
-    assert len(client.responses.input_items.list(second.id).data) == 5
+    listed = client.responses.input_items.list(second.id, order="asc")
+    assert len(listed.data) == 5
+    paged = client.responses.input_items.list(second.id, limit=2)
+    assert len(paged.data) == 2
+    assert [item.id for item in paged] == [item.id for item in listed.data][::-1], "the client asks for all pages"
+    with pytest.raises(openai.BadRequestError, match="limit='0' is out of range"):
+        client.responses.input_items.list(second.id, limit=0)
     client.responses.delete(first.id)
     client.responses.retrieve(second.id)
     with pytest.raises(openai.NotFoundError):
