@@ -40,6 +40,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 _OURS = ("model", "speculative-config", "revision", "dtype", "served-model-name", "max-model-len")
+"""Keys of vllm.yaml that follow from other options."""
 
 MOUNT = "/models"
 
@@ -124,10 +125,6 @@ class ExportOptions:
             raise InvalidOption("--prompts needs --measure", hint="leave one of them out")
 
 
-_FOLLOW = ("model", "revision", "dtype", "served-model-name", "max-model-len", "speculative-config")
-"""Keys of vllm.yaml that follow from other options."""
-
-
 def same_options(folder: Path) -> ExportOptions:
     """The options of an export for vLLM: what clients and its fleet rely on stays as it is. K that changes with the
     number of requests, and the files for clusters, are not made again.
@@ -156,7 +153,7 @@ def same_options(folder: Path) -> ExportOptions:
         dtype=target.dtype,
         name=name,
         max_model_len=values.get("max-model-len"),
-        settings={key: value for key, value in values.items() if key not in _FOLLOW},
+        settings={key: value for key, value in values.items() if key not in _OURS},
         target_at=None if target.path in (None, target.name) else target.name,
         num_speculative_tokens=manifest.depth,
         measure=found is not None,
