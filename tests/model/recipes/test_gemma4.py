@@ -29,7 +29,7 @@ from headstart.model.packed import Segment
 from headstart.model.recipes import find_recipe, recipe_of
 from headstart.model.recipes.recipe import Attention
 from headstart.model.runner import ModelRunner
-from headstart.train.eagle_head import HeadShape
+from headstart.train.head_layer import HeadShape
 
 E2B, WITHOUT_VALUES = "gemma4_text", "gemma4_text, keys as values"
 TEXT = tuple(torch.randint(3, VOCAB, (TOKENS,), generator=torch.Generator().manual_seed(0)).tolist())
