@@ -172,6 +172,18 @@ class StepLoop:
         if failure is not None and request.speculation.on:
             request.stop_speculating(failure.message, failure)
 
+    def time_plain_step(self) -> tuple[Sequence[Row], float] | None:
+        """Run what a step without drafts would run of the present rows, and keep nothing of it: the rows, and the
+        seconds of its forward and of its judging. None where nothing runs, or a prompt is being read."""
+        rows = [row for _, row in self._scheduler.rows()]
+        if not rows or not all(row.judged and len(row.feed) == 1 for row in rows):
+            return None
+        began = time.perf_counter()
+        segments = [Segment(row.slot, row.feed, NO_DRAFT, judged=1) for row in rows]
+        logits = self._target.forward(segments, self._cache).logits
+        self.judge.outcomes(rows, [NO_DRAFT] * len(rows), logits)
+        return rows, time.perf_counter() - began
+
     def end(self, request: Request, reason: FinishReason) -> None:
         """Close a request between steps, with an event of its own."""
         request.finish_reason = reason
