@@ -246,7 +246,7 @@ def _put(store: Tensor, begin: int, rows: Tensor) -> None:
     tiles = -(-rows.shape[1] // lanes)
     whole = rows.new_zeros(len(rows), tiles * lanes, rows.shape[2])
     whole[:, : rows.shape[1]] = rows
-    store[:, begin // lanes : begin // lanes + tiles] = whole.unflatten(1, (tiles, lanes)).transpose(2, 3)
+    store[:, begin // lanes : begin // lanes + tiles] = whole.view(len(rows), tiles, lanes, -1).transpose(2, 3)
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------------
@@ -267,12 +267,12 @@ def _header(parts: Sequence[_Part], identity: str, owner: str, count: int, tags:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
 def _read(path: Path, file: BinaryIO, part: _Part, digits: str) -> Tensor:
-    data = bytearray(part.bytes)
-    if file.readinto(data) != len(data) or f"{crc32(data):0{_SUM}x}" != digits:
+    data = bytearray(file.read(part.bytes))
+    if len(data) < part.bytes or f"{crc32(data):0{_SUM}x}" != digits:
         raise _invalid(path, f"its {part.name} are damaged")
     return torch.frombuffer(data, dtype=part.dtype).view(part.shape) if data else torch.empty(part.shape)
 

@@ -222,5 +222,5 @@ def identity_of(engine: Engine, fingerprint: str) -> str:
     )  # fmt: skip
     digest = sha256(repr(names).encode())
     for each in found:
-        digest.update(each.numpy())
+        digest.update(each.numpy().data)
     return digest.hexdigest()

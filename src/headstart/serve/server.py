@@ -5,6 +5,7 @@ Nothing here imports the packages of a server before `listen`: the command line 
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -165,6 +166,8 @@ class ModelServer:
         from headstart.serve.worker import ThreadBridge
 
         loaded = self._load()
+        gc.collect()
+        gc.freeze()  # else a collection in the middle of a step looks through all that was imported, for 0.1 s
         self._slots = loaded.engine.cache.saved_texts = SavedSlots.of(
             self._recording, loaded.engine, loaded.fingerprint
         )
