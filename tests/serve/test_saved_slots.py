@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors import safe_open
 from support.hybrids import checkpoint
 
 import headstart as hs
+from headstart.base.errors import InvalidFile
 from headstart.engine.engine import Engine
 from headstart.model import slot_files
 from headstart.model.prefixes import HeldText
@@ -27,10 +29,11 @@ MB = 10**6
 
 @pytest.fixture(scope="module")
 def make(root: Path, tiny: Callable[..., str]) -> Callable[..., Engine]:
-    paths = {"llama": tiny("llama"), "hybrid": checkpoint(root, "lfm2")}
+    paths = {"llama": tiny("llama"), "bf16": tiny("llama"), "hybrid": checkpoint(root, "lfm2"), "lean": tiny("gemma2")}
 
     def made(kind: str = "llama", **options: Any) -> Engine:
-        given = {"dtype": "float32", "max_batch_size": 2, "max_length": 128, "prefix_cache": True, **options}
+        dtype = "bfloat16" if kind == "bf16" else "float32"
+        given = {"dtype": dtype, "max_batch_size": 2, "max_length": 128, "prefix_cache": True, **options}
         return hs.load(paths[kind], "none", **given)
 
     return made
@@ -51,8 +54,10 @@ def saving(tmp_path: Path) -> Any:
         saved.close()
 
 
-@pytest.mark.parametrize("piece", [slot_files.PIECE, 32])
-@pytest.mark.parametrize("kind", ["llama", "hybrid"])
+@pytest.mark.parametrize(
+    ("kind", "piece"),
+    [("llama", slot_files.PIECE), ("bf16", 32), ("hybrid", slot_files.PIECE), ("hybrid", 32), ("lean", 32)],
+)
 def test_after_a_restart_only_what_is_new_is_read_and_the_bits_are_those_of_a_cold_server(
     kind: str, piece: int, make: Callable[..., Engine], saving: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,12 +74,13 @@ def test_after_a_restart_only_what_is_new_is_read_and_the_bits_are_those_of_a_co
     saved = saving(second)
     for turn, cached in (
         ((*PROMPT, *out.tokens, 5, 6, 7), len(PROMPT) + 11),
-        ((*PROMPT[:80], 5, 6), 80 if kind == "llama" else 0),  # a state is there near the prompt's end alone
+        ((*PROMPT[:80], 5, 6), 0 if kind == "hybrid" else 80),  # a state is there near the prompt's end alone
     ):
         expected = cold.plain().generate(turn, SAMPLING)
         warm = second.generate(turn, SAMPLING)
         assert warm.stats.cached_tokens >= cached
-        assert (warm.tokens, warm.logprobs) == (expected.tokens, expected.logprobs)
+        assert warm.tokens == expected.tokens
+        assert warm.logprobs == expected.logprobs or not second.target.width_invariant
     second.cache.check()
 
 
@@ -185,6 +191,24 @@ def test_a_file_that_is_not_as_it_should_be_is_left_out_with_one_line(
     second.cache.check()
 
 
+def test_no_file_is_believed(make: Callable[..., Engine], saving: Any) -> None:
+    """Whatever is changed in a header, and wherever a file is cut."""
+    engine = make("hybrid")
+    saved = saving(engine)
+    engine.generate(PROMPT, hs.Sampling(max_tokens=2))
+    saved.close()
+    (file,) = saved.files
+    data, drawn = file.path.read_bytes(), random.Random(1)
+    for _ in range(300):
+        at, end = drawn.randrange(len(file.header)), drawn.choice([len(data), drawn.randrange(len(data))])
+        changed = data[:at] + bytes([data[at] ^ drawn.randrange(1, 256)]) + data[at + 1 : end]
+        file.path.write_bytes(changed)
+        with pytest.raises(InvalidFile):
+            slot_files.opened(file.path, engine.cache, saved._identity)
+    file.path.write_bytes(data)
+    assert slot_files.opened(file.path, engine.cache, saved._identity) == file
+
+
 def test_a_file_of_another_model_is_left_out(make: Callable[..., Engine], saving: Any) -> None:
     first = make()
     saved = saving(first)
@@ -207,11 +231,16 @@ def test_a_longer_text_takes_the_place_of_its_beginning_and_the_least_used_goes_
         engine.generate(text, once)
         saved._write(0.0)
     assert sorted(len(file.tokens) for file in saved.files) == [91, 120]
+    engine.generate((*reversed(PROMPT), *range(5)), once)
+    for slot, text in engine.cache.kept():
+        saved._since[slot] = text, -1.0
+    saved._write(0.5)
+    assert sorted(len(file.tokens) for file in saved.files) == [91, 120], "nearly all of it is there already"
     saved._limit = sum(file.size for file in saved.files) + 100
     os.utime(next(file.path for file in saved.files if len(file.tokens) == 120), (1, 1))
     engine.generate((9, *PROMPT), once)
     saved._write(0.0)
-    assert sorted(len(file.tokens) for file in saved.files) == [91, 92]
+    assert sorted(len(file.tokens) for file in saved.files) == [92, 96]
 
 
 def test_a_slot_that_is_taken_while_it_is_written_leaves_no_file(make: Callable[..., Engine], tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ def opened(path: Path, cache: Slots, identity: str) -> SlotFile:
         least = 2 * len(cache.keys) * -(-count // PIECE)
         if not whole or count - (numbers or [count])[0] > LOG or not 0 < count <= size or _SUM * least > len(sums):
             raise _invalid(path, "it does not hold as many tokens as it says")
+        sums = sums[:-_SUM]
         tags = StateTags(numbers[0], tuple(numbers[1:])) if numbers else None
         parts = _parts(cache, count, tags)
         expected = _header(parts, model, owner, count, tags, sums)
@@ -253,9 +254,10 @@ def _put(store: Tensor, begin: int, rows: Tensor) -> None:
 
 
 def _header(parts: Sequence[_Part], identity: str, owner: str, count: int, tags: StateTags | None, sums: str) -> bytes:
-    """The header of safetensors, with its length before it."""
+    """The header of safetensors, with its length before it. sums: of the parts; one more is of the metadata."""
     numbers = (count,) if tags is None else (count, tags.tag, *tags.saved)
     stated = {"format": FORMAT, "identity": identity, "owner": owner, "tokens": " ".join(map(str, numbers))}
+    sums += f"{crc32(f'{stated} {sums}'.encode()):0{_SUM}x}"
     found: dict[str, object] = {"__metadata__": {**stated, "crc32": sums}}
     at = 0
     for part in parts:

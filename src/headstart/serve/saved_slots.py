@@ -38,6 +38,9 @@ IDLE_SECONDS = 5.0
 """How long a slot has held a text before it is written: an agent's next request usually comes sooner."""
 STEP_SECONDS = 0.02
 """For how long a step may read a file while other requests run."""
+NEARLY = 7 / 8
+"""The share of a text that a file must have for the text not to be written again before the server stops: else every
+turn of a long conversation would write all of it."""
 _LOOK_SECONDS = 1.0
 _PROBE = 48  # tokens
 _FILES = "slot-*.safetensors"
@@ -157,30 +160,34 @@ class SavedSlots(SavedTexts):
             self._since[slot] = text, since
             if self._stopped or self._done.get(slot) is text or now - since < seconds or len(text.tokens) < LEAST:
                 continue
-            self._done[slot] = text
             try:
-                self._save(slot, text)
+                if not self._save(slot, text, NEARLY if seconds else 1.0):
+                    continue
+                self._done[slot] = text
             except Exception as error:  # whatever it is, the server goes on: a full disk, for example
                 self._stopped = True
                 log.warning("slots are not written any more in %s: %s", self._folder.name, error)
 
-    def _save(self, slot: int, text: HeldText) -> None:
-        owner = owner_of(text.salt)
+    def _save(self, slot: int, text: HeldText, share: float) -> bool:
+        """Write a text, unless a file has at least this share of it. Returns whether nothing is left to be done."""
+        owner, count = owner_of(text.salt), len(text.tokens)
         mine = [file for file in self._files if file.owner == owner]
-        if any(common_prefix(file.tokens, text.tokens) == len(text.tokens) for file in mine):
-            return
-        if text_bytes(self._cache, len(text.tokens)) > self._limit:
-            log.warning("a text of %d tokens is larger than the limit of saved slots", len(text.tokens))
-            return
+        known = max((common_prefix(file.tokens, text.tokens) for file in mine), default=0)
+        if known >= share * count:
+            return known == count
+        if text_bytes(self._cache, count) > self._limit:
+            log.warning("a text of %d tokens is larger than the limit of saved slots", count)
+            return True
         made = save(self._folder, self._cache, slot, text, self._identity, lambda: self._cache.keeps(slot, text))
         if made is None:
-            return
+            return True
         for file in mine:
             if common_prefix(file.tokens, text.tokens) == len(file.tokens):  # the new one holds all of it
                 self._drop(file)
         with self._changing:
             self._files += (made,)
         self._keep_within()
+        return True
 
     def _keep_within(self) -> None:
         """Delete files, those that were of use longest ago first, until the rest is within the limit."""
