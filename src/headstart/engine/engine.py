@@ -246,13 +246,9 @@ class Engine:
         return self._loop.step()
 
     def time_plain_step(self) -> tuple[Sequence[Row], float] | None:
-        """Between two steps: how long a step without drafts takes of the requests that run now. It is run, and nothing
-        of it is kept; no text and no later step changes by it.
-
-        Returns:
-            The rows of the step, and the seconds of its forward and its sampling. None where nothing runs, a prompt is
-            being read, or a drafter works beside the target, which would make a plain step look slower than it is.
-        """
+        """Between two steps: run one without drafts and keep nothing of it; no text and no later step changes by that.
+        Returns its rows, and the seconds of its forward and its sampling. None where nothing runs, a prompt is being
+        read, or a drafter works beside the target, which would make a plain step look slower than it is."""
         beside = any(capabilities.in_turn(part) is not part for part in capabilities.parts(self.drafter))
         return None if beside else self._loop.time_plain_step()
 

@@ -173,8 +173,7 @@ class StepLoop:
             request.stop_speculating(failure.message, failure)
 
     def time_plain_step(self) -> tuple[Sequence[Row], float] | None:
-        """Run what a step without drafts would run of the present rows, and keep nothing of it: the rows, and the
-        seconds of its forward and of its judging. None where nothing runs, or a prompt is being read."""
+        """See `Engine.time_plain_step`."""
         rows = [row for _, row in self._scheduler.rows()]
         if not rows or not all(row.judged and len(row.feed) == 1 for row in rows):
             return None

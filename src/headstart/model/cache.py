@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from torch import Tensor
 from headstart.model.memory import bytes_of
 from headstart.model.prefixes import HeldText, longest_beginning
 from headstart.model.states import MOST_DRAFTED, States, StateShape, states_bytes
+
+if TYPE_CHECKING:
+    from headstart.model.slot_files import SavedTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +67,6 @@ def states_of(
     if not shapes:
         return None
     return States(shapes, slots, device, saved=text_bytes(layers, capacity, dtype))
-
-
-class SavedTexts(Protocol):
-    """Texts of former processes, from which slots can be filled."""
-
-    def fetch(self, tokens: Sequence[int], salt: Hashable, *, at_once: bool) -> bool:
-        """Put the longest beginning of a text into a free slot, where it is longer than what any slot holds. Returns
-        whether there is more to do: without `at_once` only a part is read, so that running requests do not wait."""
-        ...
-
-    def abandon(self) -> None:
-        """Empty the slot that is being filled."""
-        ...
 
 
 class Slots(ABC):

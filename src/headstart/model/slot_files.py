@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 from zlib import crc32
 
 import torch
@@ -55,6 +55,19 @@ class _Part(NamedTuple):
     @property
     def bytes(self) -> int:
         return prod(self.shape) * self.dtype.itemsize
+
+
+class SavedTexts(Protocol):
+    """Texts of former processes, from which slots can be filled."""
+
+    def fetch(self, tokens: Sequence[int], salt: Hashable, *, at_once: bool) -> bool:
+        """Put the longest beginning of a text into a free slot, where it is longer than what any slot holds. Returns
+        whether there is more to do: without `at_once` only a part is read, so that running requests do not wait."""
+        ...
+
+    def abandon(self) -> None:
+        """Empty the slot that is being filled."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

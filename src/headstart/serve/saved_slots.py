@@ -23,10 +23,9 @@ import torch
 from headstart.base.errors import InvalidFile
 from headstart.base.machine import cpu_name
 from headstart.model import native
-from headstart.model.cache import SavedTexts
 from headstart.model.packed import Segment
 from headstart.model.prefixes import SHORTEST, HeldText, common_prefix
-from headstart.model.slot_files import SlotFile, opened, owner_of, restored, save, text_bytes
+from headstart.model.slot_files import SavedTexts, SlotFile, opened, owner_of, restored, save, text_bytes
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine

@@ -65,12 +65,8 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The time that speculation saved one request, against plain steps that were measured meanwhile.
-
-    seconds: saved; below 0 where drafts cost more than they save.
-    low, high: the ends of its interval; `headstart.serve.savings` says which.
-    tokens: of the request's, those whose plain steps were measured. The rest is not counted.
-    """
+    """The seconds that speculation saved one request, below 0 where drafts cost more, and the ends of their interval;
+    `tokens` of the request's are counted. `headstart.serve.savings` says how they are found out."""
 
     seconds: float
     low: float
