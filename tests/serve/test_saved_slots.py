@@ -119,6 +119,18 @@ def test_others_go_on_while_a_text_is_read_piece_by_piece(
     engine.cache.check()
 
 
+def test_a_text_that_had_to_give_way_is_read_from_its_file(make: Callable[..., Engine], saving: Any) -> None:
+    engine = make("hybrid", max_batch_size=1)
+    saved = saving(engine)
+    first = engine.generate(PROMPT, SAMPLING)
+    saved._write(0.0)
+    assert engine.generate(tuple(reversed(PROMPT)), SAMPLING).stats.cached_tokens == 0
+    turn = (*PROMPT, *first.tokens, 5)
+    again = engine.generate(turn, SAMPLING)
+    assert again.stats.cached_tokens == len(turn) - 2
+    assert again.logprobs == engine.plain().generate(turn, SAMPLING).logprobs
+
+
 def test_keys_see_their_own_texts_alone(make: Callable[..., Engine], saving: Any) -> None:
     first = make()
     saved = saving(first)
