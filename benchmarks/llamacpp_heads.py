@@ -16,9 +16,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -36,6 +33,9 @@ from headstart.drafters.dflash import DFlashDrafter
 from headstart.drafters.eagle import EagleDrafter
 from headstart.engine.in_turn import run_once
 from headstart.fleet.export.manifest import Manifest, read_manifest
+from headstart.fleet.http import answers
+from headstart.fleet.http import ask as http_ask
+from headstart.fleet.processes import Children
 from headstart.pacing import FixedPacing
 from headstart.types import Sampling
 
@@ -68,29 +68,12 @@ def free_port() -> int:
 def served(folder: Path, server: Path, more: Sequence[str]) -> Iterator[str]:
     """The export's script, run until the block ends; its address."""
     port = free_port()
+    address = f"http://127.0.0.1:{port}"
     line = [str(folder / "serve-llama-server.sh"), "--host", "127.0.0.1", "--port", str(port), "-np", "1", *more]
-    log = (folder / "llama-server.log").open("w")
-    process = subprocess.Popen(line, stdout=log, stderr=log, env={**os.environ, "LLAMA_SERVER": str(server)})
-    try:
-        wait(f"http://127.0.0.1:{port}/health", process)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
-        log.close()
-
-
-def wait(address: str, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + STARTED
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            raise SystemExit("llama-server ended; see llama-server.log in the export's folder")
-        try:
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise SystemExit("llama-server did not start in time")
+    with Children(folder) as children:
+        child = children.start("llama-server", line, env={**os.environ, "LLAMA_SERVER": str(server)})
+        children.wait([(child, lambda: answers(address, "/health"))], seconds=STARTED)
+        yield address
 
 
 def ask(address: str, prompt: Sequence[int], max_tokens: int) -> Counted:
@@ -98,11 +81,7 @@ def ask(address: str, prompt: Sequence[int], max_tokens: int) -> Counted:
         "prompt": list(prompt), "n_predict": max_tokens, "temperature": 0.0, "cache_prompt": False,
         "return_tokens": True, "samplers": ["temperature"],
     }  # fmt: skip
-    request = urllib.request.Request(
-        f"{address}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        found = json.load(answer)
+    found = http_ask("POST", f"{address}/completion", json=body, seconds=600).raise_for_status().json()
     timings = found["timings"]
     return Counted(tuple(found["tokens"]), timings.get("draft_n", 0), timings.get("draft_n_accepted", 0))
 

@@ -20,7 +20,8 @@ from support.suites import NAMES, Results, expected, named
 from transformers import AutoTokenizer
 
 from headstart.model.tokens.matching import matching_tokenizer
-from headstart.rule.grammar import Grammars, Tokens
+from headstart.rule.compiled_grammar import Tokens
+from headstart.rule.grammars import Grammars
 from headstart.serve.api.app import Application
 from headstart.serve.api.service import Served
 from headstart.serve.bridge import Answer, Job

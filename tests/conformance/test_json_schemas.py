@@ -17,7 +17,8 @@ from support.suites import expected, named
 
 from headstart.base.errors import InvalidGrammar
 from headstart.model.tokens.matching import matching_tokenizer
-from headstart.rule.grammar import Compiled, Grammars, Tokens
+from headstart.rule.compiled_grammar import Compiled, Tokens
+from headstart.rule.grammars import Grammars
 from headstart.types import Structure
 
 EVERY = 10

@@ -50,14 +50,17 @@ def shops(root: Path) -> Callable[[str], HybridShop]:
     return cache(lambda kind: HybridShop(root, kind))
 
 
-QUICK = ("n-gram", "early exit, chain", "draft LM, tree sampled", "EAGLE-3, dynamic tree")
+KINDS = [kind for kind in HYBRIDS if kind != "nemotron_h"]  # it has no smaller one
+QUICK = dict(
+    zip(("n-gram", "early exit, chain", "draft LM, tree sampled", "EAGLE-3, dynamic tree"), KINDS, strict=True)
+)
 CELLS = [
     pytest.param(
         entry, kind, RULES[(number + turn) % 2],
-        marks=() if entry.name in QUICK and turn == number % 3 else pytest.mark.slow,
+        marks=() if QUICK.get(entry.name) == kind else pytest.mark.slow,
     )
     for number, entry in enumerate(each for each in ENTRIES if "4-bit" not in each.name)
-    for turn, kind in enumerate(HYBRIDS)
+    for turn, kind in enumerate(KINDS)
 ]  # fmt: skip
 
 
@@ -103,7 +106,7 @@ LONG: dict[str, dict[str, Any]] = {
     [
         pytest.param(what, kind, marks=() if turn == number % 3 else pytest.mark.slow)
         for number, what in enumerate(LONG)
-        for turn, kind in enumerate(HYBRIDS)
+        for turn, kind in enumerate(KINDS)
     ],
 )
 def test_long_greedy_texts_are_transformers_own(what: str, kind: str, root: Path, load: Callable[..., Any]) -> None:
@@ -183,7 +186,7 @@ QUESTIONS = ("What is a rather long question, so that there is something to read
 TURN = hs.Sampling(max_tokens=40, ignore_eos=True)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in HYBRIDS if kind != "nemotron_h"])  # it has no smaller one
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("drafter", ["none", "draft"])
 def test_a_turn_reads_only_what_is_new(kind: str, drafter: str, root: Path, load: Callable[..., Any]) -> None:
     """Five turns whose answers are written otherwise in the next prompt, as by a template that leaves thoughts out; so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ def test_what_is_certain_is_drafted_and_counted_apart(temperature: float, target
     assert plain.stats.forced == 0
     assert {"name", "list"} == set(json.loads(out.text))
     stats = out.stats
-    # the end is certain too: where it is in the draft, its forward has no bonus token
-    assert stats.target_forwards + stats.forced + stats.accepted - stats.tokens in (0, 1)
+    # the end is certain too: it comes with the last token, or is in a draft, whose forward then has no bonus token
+    assert stats.target_forwards + stats.forced + stats.accepted - stats.tokens in (-1, 1)
     assert stats.forced > stats.tokens / 2
     (traced,) = read_trace(tmp_path / "trace.jsonl").requests
     assert [token for step in traced.steps for token in step.emitted] == list(out.tokens)
@@ -57,6 +58,30 @@ def test_what_is_certain_is_drafted_and_counted_apart(temperature: float, target
     assert known.tokens == plain.tokens
     assert known.stats.target_forwards < out.stats.target_forwards, "guesses go on between what is certain"
     assert engine.generate(PROMPT, sampling, hs.Drafting(enabled=False)).stats.forced == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("drafter", ["none", "ngram"])
+def test_no_forward_is_run_for_an_end_that_is_certain(drafter: str, temperature: float, target: hs.Target) -> None:
+    """Log-probabilities want that forward, so they show what comes with it."""
+    engine = target.engine(drafter, pacing="fixed", num_speculative_tokens=1)
+    ran = []
+    engine.subscribe(lambda step: ran.append(step.rows))
+    plain = hs.Drafting(enabled=False)
+    for sampling in (wanted(temperature=temperature, seed=4), Sampling(structure=Structure("regex", "(foo|bar){3}!"))):
+        whole = engine.generate(PROMPT, replace(sampling, logprobs=0), plain)
+        assert len(ran) == len(whole.tokens)
+        ran.clear()
+        out = engine.generate(PROMPT, sampling, plain)
+        assert (out.tokens, out.text, out.finish_reason) == (whole.tokens, whole.text, "stop")
+        assert len(ran) == len(out.tokens) - 1 == out.stats.target_forwards
+        ran.clear()
+        drafted = engine.generate(PROMPT, sampling)
+        assert (drafted.tokens, drafted.finish_reason) == (whole.tokens, "stop")
+        ran.clear()
+        cut = engine.generate(PROMPT, replace(sampling, max_tokens=len(whole.tokens) - 1))
+        assert (cut.tokens, cut.finish_reason) == (whole.tokens[:-1], "length"), "there was no room for the end"
+        ran.clear()
 
 
 def test_a_batch_of_different_structures_is_each_alone(target: hs.Target) -> None:

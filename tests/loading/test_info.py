@@ -208,6 +208,9 @@ def test_a_hybrid_in_words(tmp_path: Path) -> None:
     assert [(each.span, each.mlp == "none") for each in kinds] == [
         ("Mamba-2", True), ("MLP alone", False), ("full attention", True),
     ]  # fmt: skip
+    (both,) = kinds_of(recipe_of(tiny_model("falcon_h1").config))
+    assert both.span == "full attention beside Mamba-2"
+    assert "wide; beside it " in both.attention
 
 
 def test_what_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -20,10 +20,13 @@ from transformers import AutoModelForCausalLM
 from headstart.base.errors import InvalidBatch
 from headstart.model import states as states_module
 from headstart.model.cache import KVCache, LayerShape
+from headstart.model.cut_points import CutPoints
 from headstart.model.loading import adopt
 from headstart.model.packed import Packed, Segment
+from headstart.model.planes import LOG, Planes, Saved, StateShape
 from headstart.model.runner import ModelRunner
-from headstart.model.states import FOLD, LAST, LOG, MOST_DRAFTED, States, StateShape, Walk
+from headstart.model.states import FOLD, LAST, MOST_DRAFTED, States
+from headstart.model.walks import Walk
 from headstart.types import Draft
 
 TAPS = 3
@@ -458,15 +461,13 @@ def _off_by_the_bonus(monkeypatch: pytest.MonkeyPatch) -> None:
 def _whole_text_for_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state of a whole text is taken for that of its beginning."""
     monkeypatch.setattr(
-        States,
-        "_ways",
-        staticmethod(lambda slot, length, depth: [(min(t, length), i) for i, t in enumerate(slot.tags) if t]),
+        CutPoints, "ways", lambda self, length, depth: [(min(t, length), i) for i, t in enumerate(self.tags) if t]
     )
 
 
 def _unkept_planes_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a forward wrote that was never kept is found again, once the text is as long."""
-    monkeypatch.setattr(States, "_invalidate", staticmethod(lambda slot, length: None))
+    monkeypatch.setattr(CutPoints, "invalidate", lambda self, length: None)
 
 
 def _planes_count_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -524,8 +525,8 @@ def _siblings_are_in_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
             at = nodes.index(own)
             inputs += before[at : at + len(last) + 1]
 
-    visit = states_module._visit_nodes
-    monkeypatch.setattr(states_module, "_visit_nodes", faulty)
+    visit = states_module.visit_nodes
+    monkeypatch.setattr(states_module, "visit_nodes", faulty)
 
 
 def _few_layers_count_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,12 +536,11 @@ def _few_layers_count_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def _checkpoints_without_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint brings back the state alone, not the convolution's last inputs."""
 
-    def faulty(self: States, saved: Any, number: int, tag: int) -> None:
-        for (planes, _, _), (state, _) in zip(self._groups, saved, strict=True):
+    def faulty(self: Planes, number: int, saved: Saved) -> None:
+        for (planes, _, _), (state, _) in zip(self.groups, saved, strict=True):
             planes[:, 0, number] = state
-        self._begin(self._slots[number], tag)
 
-    monkeypatch.setattr(States, "_restore", faulty)
+    monkeypatch.setattr(Planes, "restore", faulty)
 
 
 def _copies_without_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,9 +548,9 @@ def _copies_without_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def make(copy: Any) -> Any:
         def faulty(self: States, source: int, number: int, length: int) -> None:
-            logs = [log[:, number].clone() for _, _, log in self._groups]
+            logs = [log[:, number].clone() for _, _, log in self._stored.groups]
             copy(self, source, number, length)
-            for (_, _, log), old in zip(self._groups, logs, strict=True):
+            for (_, _, log), old in zip(self._stored.groups, logs, strict=True):
                 log[:, number] = old
 
         return faulty
@@ -569,9 +569,9 @@ def _copies_share_checkpoints_of_more(monkeypatch: pytest.MonkeyPatch) -> None:
         return faulty
 
     _with(monkeypatch, "copy", make)
-    monkeypatch.setattr(States, "_invalidate", staticmethod(lambda slot, length: setattr(
-        slot, "tags", [None if tag is None or tag > length else tag for tag in slot.tags]
-    )))  # fmt: skip
+    monkeypatch.setattr(CutPoints, "invalidate", lambda self, length: setattr(
+        self, "tags", [None if tag is None or tag > length else tag for tag in self.tags]
+    ))  # fmt: skip
 
 
 def _any_length_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,13 @@ from support.masked_rounds import World
 from support.tiny_words import AB, EOS, MARK, SIZE, A, C, grammars
 
 from headstart.base.errors import GrammarFailed, InvalidGrammar
-from headstart.rule import grammar as grammar_module
-from headstart.rule import mask
+from headstart.rule import gates, mask
+from headstart.rule import grammars as grammars_module
+from headstart.rule.compiled_grammar import Compiled
 from headstart.rule.distribution import SamplingRow, SamplingState
 from headstart.rule.distributions import sampling_rows
-from headstart.rule.grammar import Compiled, Gate, Grammar, ThinkingBudget
+from headstart.rule.gates import Gate, ThinkingBudget
+from headstart.rule.grammar import Grammar
 from headstart.types import Draft, Sampling, Structure
 
 WORDS = 'start: "ab" /c?/ "ab"'
@@ -116,9 +118,9 @@ def gate_one_token_late(world: World, patch: pytest.MonkeyPatch) -> None:
             return self.begin if self.seen == len(self.marker) else Late(*self._seeing(token))
 
         def _seeing(self, token: int) -> tuple[Any, ...]:
-            return self.marker, self.begin, False, grammar_module._matched(self.marker, self.seen, token)
+            return self.marker, self.begin, False, gates.matched(self.marker, self.seen, token)
 
-    patch.setattr(grammar_module, "Gate", Late)
+    patch.setattr(grammars_module, "Gate", Late)
 
 
 def end_of_text_consumed(world: World, patch: pytest.MonkeyPatch) -> None:
@@ -209,7 +211,7 @@ def test_an_error_of_a_copy_is_not_believed_unless_a_fresh_matcher_has_it_too() 
     made = Compiled(Structure("lark", WORDS), tiny_words.tokens())
     poisoned = False
     made._first = Poisoned(made._first, lambda: poisoned)
-    value = made.begin().after((AB,))
+    value = Grammar.begin(made).after((AB,))
     poisoned = True  # a draft has driven a copy into a limit, and all that share its lexer with it
     after = value.after((C,))
     assert [token for token in range(SIZE) if value.allows(token)] == [A, C, AB]
@@ -217,7 +219,7 @@ def test_an_error_of_a_copy_is_not_believed_unless_a_fresh_matcher_has_it_too() 
     assert value.failure is None
     assert after.failure is None
     assert made.rebuilt > 0
-    assert not made.begin().failure, "later requests are copied from a sound one"
+    assert not Grammar.begin(made).failure, "later requests are copied from a sound one"
 
 
 def test_where_a_fresh_matcher_fails_too_the_row_has_a_failure_and_logits_are_left_alone() -> None:
@@ -225,7 +227,7 @@ def test_where_a_fresh_matcher_fails_too_the_row_has_a_failure_and_logits_are_le
     fresh, broken = made.fresh, False
     made.fresh = lambda: Poisoned(fresh(), lambda: broken)  # type: ignore[method-assign]
     made._first = made.fresh()
-    value = made.begin().after((AB,))
+    value = Grammar.begin(made).after((AB,))
     broken = True
     assert isinstance(value.failure, GrammarFailed)
     x = np.array([1, 2, np.nan, 4, 5, 6], np.float32)
@@ -304,8 +306,23 @@ def test_what_cannot_be_followed_is_refused_soon_and_with_one_line(name: str) ->
     assert len(refused.value.message) <= 400
 
 
+@pytest.mark.parametrize(
+    ("structure", "reason"),
+    [
+        (Structure("regex", "(("), "the regex cannot be followed: unclosed group"),
+        (Structure.schema({"type": "string", "pattern": "(("}), "the schema cannot be followed: unclosed group"),
+        (Structure.schema({"type": "strin"}), "the schema cannot be followed: Invalid type: strin"),
+        (Structure("lark", "start: nothing"), 'the lark cannot be followed: at 1(8): unknown name: "nothing"'),
+    ],
+)
+def test_what_is_wrong_with_a_grammar_is_said(structure: Structure, reason: str) -> None:
+    with pytest.raises(InvalidGrammar) as refused:
+        grammars().processors(structure)
+    assert refused.value.message == reason
+
+
 def test_compiled_grammars_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_module, "KEPT", 2)
+    monkeypatch.setattr(grammars_module, "KEPT", 2)
     kept = tiny_words.new_grammars()
     first = kept.compiled(Structure("regex", "a"))
     assert kept.compiled(Structure("regex", "a", after=(MARK,))) is first, "what surrounds it is another matter"

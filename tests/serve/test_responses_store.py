@@ -84,6 +84,8 @@ def test_in_memory_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         keep(store, "ada", str(number))
     assert [number for number in range(5) if find(store, "ada", str(number))] == [2, 3, 4]
     store.close()
+    with pytest.raises(InvalidFile, match="is closed"):
+        keep(store, "ann", "late")
 
 
 def test_a_file_outlives_its_server_and_is_private(tmp_path: Path) -> None:

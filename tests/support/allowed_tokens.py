@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headstart.rule.grammar import Grammars
+from headstart.rule.grammars import Grammars
 from headstart.types import Structure
 
 Text = tuple[int, ...]

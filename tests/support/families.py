@@ -15,6 +15,8 @@ import transformers as tf
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
+from support.hybrids import FACTORS_OF_FALCON
+
 VOCAB = 97
 TOKENS = 40
 """The length of the texts that logits are compared on."""
@@ -292,6 +294,23 @@ def _granite_hybrid(**more: Any) -> Any:
     )
 
 
+def _falcon_h1(**more: Any) -> Any:
+    return tf.FalconH1Config(
+        **_sizes(
+            num_hidden_layers=2,
+            rope_parameters=_YARN,
+            mamba_d_ssm=96,
+            mamba_n_heads=6,
+            mamba_d_head=16,
+            mamba_d_state=32,
+            mamba_n_groups=2,
+            mamba_d_conv=3,
+        )
+        | FACTORS_OF_FALCON
+        | more
+    )
+
+
 FAMILIES |= {
     "lfm2": lambda: tf.Lfm2Config(
         **_wide(num_key_value_heads=2, norm_eps=EPS, layer_types=["conv", "full_attention"] * 2),
@@ -357,6 +376,10 @@ FAMILIES |= {
         use_bias=True,
         mlp_bias=True,
     ),
+    "falcon_h1": lambda: _falcon_h1(mamba_rms_norm=True, projectors_bias=True),
+    "falcon_h1, not normed": lambda: _falcon_h1(
+        attention_bias=True, mamba_proj_bias=True, attention_in_multiplier=1.0, ssm_in_multiplier=1.0
+    ),
     "granitemoehybrid, rotation": lambda: _granite_hybrid(
         mamba_conv_bias=False, position_embedding_type="rope", rope_parameters=_YARN
     ),
@@ -390,7 +413,7 @@ def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
             if tensor_name in tied or not tensor.is_floating_point():
                 continue
             noise = torch.randn(tensor.shape, generator=generator)
-            if tensor_name.endswith("linear_attn.A_log"):  # which transformers draws
+            if tensor_name.endswith(("linear_attn.A_log", "mixer.dt_bias")):  # which transformers draws
                 tensor.fill_(1.0)
             tensor.copy_(0.15 * noise) if tensor.dim() > 1 else tensor.add_(0.2 * noise)
             if tensor_name.endswith("q_norm.weight") and config.model_type == "gemma4_text":

@@ -87,10 +87,23 @@ def _changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterato
         values = _interleaved(values, head_width(config))
     if architecture in _ONE_ADDED and stored.endswith("norm.weight"):
         values = values + 1
+    if architecture == "gpt2" and ".h." in name and values.ndim == 2:
+        values = values.T.copy()
+    if ".query_key_value." in name:
+        values = _apart(config, values)
     if config.model_type in gguf_hybrids.ARCHITECTURES:
         yield from gguf_hybrids.changed(config, name, stored, values)
     else:
         yield stored, values
+
+
+def _apart(config: Any, values: np.ndarray) -> np.ndarray:
+    """All queries, then all keys, then all values, of a matrix or bias that has them by group or by head."""
+    heads, dim = config.num_attention_heads, head_width(config)
+    groups = heads if config.model_type == "gpt_neox" else config.num_kv_heads if config.new_decoder_architecture else 1
+    each = values.reshape(groups, heads // groups + 2, dim, *values.shape[1:])
+    parts = (each[:, :-2], each[:, -2:-1], each[:, -1:])
+    return np.concatenate([part.reshape(-1, *values.shape[1:]) for part in parts])
 
 
 def _stored(model: Any) -> list[tuple[str, torch.Tensor]]:
@@ -100,12 +113,16 @@ def _stored(model: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 _CALLED = {
+    "cohere": "command-r", "gpt_bigcode": "starcoder", "gpt_neox": "gptneox", "phi": "phi2",
     "gemma3_text": "gemma3", "gemma4_text": "gemma4", "gemma4_unified_text": "gemma4",
     "hunyuan_v1_dense": "hunyuan-dense", "ministral3": "mistral3", "mistral": "llama",
     "olmo3": "olmo2", **gguf_hybrids.ARCHITECTURES,
 }  # fmt: skip
-_ALWAYS_FLOATS = ("shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight")
-_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "llama", "mistral3", "smollm3")
+_ALWAYS_FLOATS = (
+    "attn_q_norm.weight", "attn_k_norm.weight", "position_embd.weight", "shortconv.conv.weight", "ssm_a",
+    "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight",
+)  # fmt: skip
+_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "llama", "mistral3", "nemotron_h", "olmo", "smollm3")
 """Architectures for which llama.cpp's converter interleaves the rows of queries and keys."""
 _ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")
 """Architectures for which it adds 1 to the gains of norms."""
@@ -124,7 +141,7 @@ def _names(architecture: str, layers: int) -> gguf.TensorNameMap:
 
 def stored_name(config: Any, parameter: str) -> str:
     """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
-    parameter = gguf_hybrids.table_name(parameter)
+    parameter = gguf_hybrids.table_name(config, parameter)
     full = parameter if parameter.endswith((".weight", ".bias")) else f"{parameter}.weight"
     if ".shared_mlp.input_linear." in full:  # which the converter cuts up: see `gguf_hybrids.changed`
         return full.replace("model.layers.", "blk.").replace(".shared_mlp.input_linear.", ".ffn.")
@@ -157,10 +174,11 @@ def quantised(model: Any, kind: Q) -> Any:
     copy = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32).eval()
     copy.load_state_dict(model.state_dict())
     with torch.no_grad():
-        for parameter in copy.parameters():
-            if parameter.dim() == 2:
-                rows = parameter.detach().numpy()
-                parameter.copy_(torch.from_numpy(gguf.dequantize(gguf.quantize(rows, kind), kind).copy()))
+        for name, parameter in copy.named_parameters():
+            if parameter.dim() == 2 and not stored_name(copy.config, name).endswith(_ALWAYS_FLOATS):
+                matrix = parameter.T if copy.config.model_type == "gpt2" and ".h." in name else parameter
+                rows = matrix.detach().contiguous().numpy()
+                matrix.copy_(torch.from_numpy(gguf.dequantize(gguf.quantize(rows, kind), kind).copy()))
     return copy
 
 
@@ -225,12 +243,14 @@ def head_width(config: Any) -> int:
 def _metadata(config: Any) -> dict[str, Any]:
     """What llama.cpp's converter writes of a config, below the architecture's name."""
     dim, kind = head_width(config), config.model_type
-    rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", None) or {"rope_theta": 1e4}  # Nemotron-H has no positions
     rope = rope.get("full_attention", rope)
     base, part = float(rope["rope_theta"]), rope.get("partial_rotary_factor") or 1.0
     if rope.get("alpha"):  # Hunyuan: the base that comes out of it
         base *= rope["alpha"] ** (dim / (dim - 2))
-    centred = [getattr(config, each, None) for each in ("layer_norm_eps", "norm_epsilon", "norm_eps")]
+    centred = [getattr(config, each, None) for each in _EPS]
+    if kind == "olmo":
+        centred = [1e-5]
     kinds = getattr(config, "layer_types", None) or []
     windowed = kind in _WITH_WINDOW and config.sliding_window is not None
     if kind.startswith("gemma4"):
@@ -239,9 +259,9 @@ def _metadata(config: Any) -> dict[str, Any]:
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
         "block_count": config.num_hidden_layers,
-        "feed_forward_length": config.intermediate_size,
+        "feed_forward_length": _first(config, "intermediate_size", "n_inner", "ffn_hidden_size"),
         "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.head_count_kv": _kv_heads(config),
         "attention.key_length": dim,
         "attention.value_length": dim,
         "attention.layer_norm_epsilon": next((float(each) for each in centred if each is not None), None),
@@ -252,7 +272,7 @@ def _metadata(config: Any) -> dict[str, Any]:
         "attention.sliding_window_pattern": (
             [each == "sliding_attention" for each in kinds] if windowed and kind in _WITH_KINDS else None
         ),
-        "logit_scale": {"granite": "logits_scaling", "cohere2": "logit_scale"}.get(kind)
+        "logit_scale": {"granite": "logits_scaling", "cohere": "logit_scale", "cohere2": "logit_scale"}.get(kind)
         and float(config.logits_scaling if kind == "granite" else config.logit_scale),
         **{key: getattr(config, name) for key, name in _STATED.items() if getattr(config, name, None) is not None},
         **_scaling(config, rope),
@@ -260,12 +280,29 @@ def _metadata(config: Any) -> dict[str, Any]:
     }
 
 
+_EPS = ("layer_norm_eps", "norm_epsilon", "norm_eps", "layer_norm_epsilon")
+
+
+def _first(config: Any, *names: str) -> Any:
+    return next(value for name in names if (value := getattr(config, name, None)) is not None)
+
+
+def _kv_heads(config: Any) -> int:
+    if config.model_type == "gpt_bigcode" or (config.model_type == "falcon" and not config.new_decoder_architecture):
+        return 1
+    return int(_first(config, "num_key_value_heads", "num_kv_heads", "num_attention_heads"))
+
+
 def _of_kind(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
     """What the converter writes of single kinds of models."""
     kind = config.model_type
     if kind in gguf_hybrids.ARCHITECTURES:
         return gguf_hybrids.metadata(config)
-    if kind in ("cohere2", "nemotron"):
+    if kind in ("gpt_neox", "stablelm"):
+        return {"use_parallel_residual": config.use_parallel_residual}
+    if kind == "falcon":
+        return {"tensor_data_layout": "jploski"}
+    if kind in ("cohere", "cohere2", "nemotron"):
         more = {"attention.layer_norm_rms_epsilon": config.norm_eps} if kind == "nemotron" else {}
         return {"rope.scaling.type": "none", **more}
     if kind == "hunyuan_v1_dense" and rope.get("alpha"):
@@ -341,7 +378,7 @@ def _scaling(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
 
 def _extra_tensors(model: Any) -> dict[str, np.ndarray]:
     """Tensors that are no parameters: what frequencies are divided by."""
-    rope = model.config.rope_parameters
+    rope = getattr(model.config, "rope_parameters", None) or {}
     if model.config.model_type.startswith("gemma4"):
         half = max(int(each.head_dim) for each in model.config.per_layer_config) // 2
         turned = int(half * rope["full_attention"]["partial_rotary_factor"])
@@ -357,7 +394,7 @@ def _extra_tensors(model: Any) -> dict[str, np.ndarray]:
 
 def _xielu(model: Any) -> dict[str, list[float]]:
     """The numbers of Apertus' activations, which stand in the metadata without the architecture's name."""
-    each = (getattr(getattr(layer, "mlp", None), "act_fn", None) for layer in model.model.layers)
+    each = (getattr(getattr(layer, "mlp", None), "act_fn", None) for layer in getattr(model.base_model, "layers", ()))
     found = [module for module in each if hasattr(module, "alpha_p")]
     names = ("alpha_p", "alpha_n", "beta", "eps") if found else ()
     return {f"xielu.{name}": [float(getattr(each, name)) for each in found] for name in names}

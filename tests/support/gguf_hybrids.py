@@ -8,13 +8,39 @@ from typing import Any
 import gguf
 import numpy as np
 
-ARCHITECTURES = {"lfm2": "lfm2", "qwen3_5_text": "qwen35", "granitemoehybrid": "granitehybrid"}
+ARCHITECTURES = {
+    "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid", "lfm2": "lfm2", "nemotron_h": "nemotron_h",
+    "qwen3_5_text": "qwen35",
+}  # fmt: skip
 """By `model_type`."""
+_MAMBA2 = ("falcon_h1", "granitemoehybrid", "nemotron_h")
 
 
 def metadata(config: Any) -> dict[str, Any]:
     """Below the architecture's name, instead of what it writes of other models or beside it."""
     kv_heads = [config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types]
+    if config.model_type == "falcon_h1":
+        return {
+            "ssm.conv_kernel": config.mamba_d_conv,
+            "ssm.group_count": config.mamba_n_groups,
+            "ssm.inner_size": config.mamba_d_ssm,
+            "ssm.state_size": config.mamba_d_state,
+            "ssm.time_step_rank": config.mamba_n_heads,
+            "embedding_scale": None,  # in the weights
+        }
+    if config.model_type == "nemotron_h":
+        return {
+            "attention.head_count_kv": kv_heads,
+            "attention.layer_norm_epsilon": config.layer_norm_epsilon,
+            "context_length": 2**20,
+            "feed_forward_length": [config.intermediate_size * (kind == "mlp") for kind in config.layer_types],
+            "rope.scaling.finetuned": False,
+            "ssm.conv_kernel": config.conv_kernel,
+            "ssm.group_count": config.n_groups,
+            "ssm.inner_size": config.mamba_num_heads * config.mamba_head_dim,
+            "ssm.state_size": config.ssm_state_size,
+            "ssm.time_step_rank": config.mamba_num_heads,
+        }
     if config.model_type == "lfm2":
         return {
             "attention.head_count_kv": kv_heads,
@@ -83,8 +109,10 @@ def _width_of_lfm2(config: Any) -> int:
     return int(-(-width // config.block_multiple_of) * config.block_multiple_of)
 
 
-def table_name(parameter: str) -> str:
+def table_name(config: Any, parameter: str) -> str:
     """How the converter's table calls a parameter."""
+    if config.model_type == "nemotron_h" and parameter.startswith("model."):
+        parameter = f"backbone.{parameter.removeprefix('model.')}"
     return parameter.replace(".dt_bias", ".dt_proj.bias")
 
 
@@ -106,16 +134,35 @@ def changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator
         values = values.squeeze(1)  # of a convolution
     if name.endswith(".A_log"):
         values = -np.exp(values)
-    if kind == "granitemoehybrid" and stored.endswith(("ssm_a", "ssm_d")):
+    if kind in _MAMBA2 and stored.endswith(("ssm_a", "ssm_d")):
         values = values[:, None]
-    if kind == "granitemoehybrid" and stored.endswith("ssm_norm.weight"):
-        values = values.reshape(config.mamba_n_groups, -1)
+    if kind in _MAMBA2 and stored.endswith("ssm_norm.weight"):
+        values = values.reshape(config.n_groups if kind == "nemotron_h" else config.mamba_n_groups, -1)
+    if kind == "falcon_h1":
+        factor = _factor_of_falcon(config, name)
+        values = values * (factor[:, None] if values.ndim == 2 else factor)
     if kind == "qwen3_5_text":
         if ".linear_attn." in name and not name.endswith(".norm.weight"):
             values = _by_rounds(config, name, values)
         elif stored.endswith("norm.weight") and "ssm_norm" not in stored:
             values = values + 1
     yield stored, values
+
+
+def _factor_of_falcon(config: Any, name: str) -> Any:
+    """What the converter multiplies the rows of a matrix, or a bias, by."""
+    fed, (gate, down) = config.attention_in_multiplier, config.mlp_multipliers
+    by_module = {
+        "q_proj": fed, "k_proj": fed * config.key_multiplier, "v_proj": fed, "o_proj": config.attention_out_multiplier,
+        "gate_proj": gate, "down_proj": down, "out_proj": config.ssm_out_multiplier,
+        "embed_tokens": config.embedding_multiplier, "lm_head": config.lm_head_multiplier,
+    }  # fmt: skip
+    module = name.split(".")[-2]
+    if module != "in_proj":
+        return np.float32([by_module.get(module, 1.0)])
+    group = config.mamba_n_groups * config.mamba_d_state
+    widths = (config.mamba_d_ssm, config.mamba_d_ssm, group, group, config.mamba_n_heads)
+    return np.repeat(np.float32(config.ssm_multipliers) * np.float32(config.ssm_in_multiplier), widths)
 
 
 def _by_rounds(config: Any, name: str, values: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from headstart.model.longrope import fix_rotation
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from support.families import FAMILIES, TOKENS, VOCAB, random_model
-from support.hybrids import HYBRIDS
+from support.hybrids import FACTORS_OF_FALCON, HYBRIDS
 
 LENGTH = 64
 """Tokens that models are made for."""
@@ -43,14 +43,26 @@ _ROPES = {
     "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16},
     "plain": {"rope_type": "default", "rope_theta": 5e3},
 }
+_PLAIN_FALCON = {
+    "mamba_norm_before_gate": False,
+    **{name: 1.0 if isinstance(each, float) else [1.0] * len(each) for name, each in FACTORS_OF_FALCON.items()},
+}
+"""Files hold the factors in the weights."""
 
 MODELS: dict[str, Callable[[], Any]] = {
     "apertus": family("apertus"),
     "arcee": family("arcee"),
     "cohere2": family("cohere2", layer_types=KINDS, tie_word_embeddings=True),
+    "cohere": family("cohere", tie_word_embeddings=True),
+    "cohere, qk norm": family("cohere, qk norm", tie_word_embeddings=True),
     "ernie4_5": family("ernie4_5"),
     "exaone4": family("exaone4", layer_types=KINDS),
     "exaone4, no windows": family("exaone4, no windows", layer_types=["full_attention"] * 4),
+    "falcon": family("falcon", intermediate_size=None, ffn_hidden_size=96),
+    "falcon, groups": family("falcon, groups", intermediate_size=None, ffn_hidden_size=96),
+    "falcon, groups, one norm": family(
+        "falcon, groups", intermediate_size=None, ffn_hidden_size=96, num_ln_in_parallel_attn=1
+    ),
     "gemma": family("gemma", attention_bias=False),
     "gemma2": family("gemma2", query_pre_attn_scalar=16, tie_word_embeddings=True),
     "gemma3": family(
@@ -64,6 +76,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "glm4": family("glm4"),
     "granite": family("granite"),
     "hunyuan": family("hunyuan_v1_dense", pad_token_id=None),
+    "gpt2": family("gpt2", scale_attn_by_inverse_layer_idx=False, intermediate_size=None, n_inner=96),
+    "gpt_bigcode": family("gpt_bigcode", intermediate_size=None, n_inner=96),
+    "gpt_neox": family("gpt_neox"),
+    "gpt_neox, in turn": family("gpt_neox, in turn"),
     "llama": family("llama"),
     "ministral3": family("ministral3", sliding_window=None),
     "ministral3, mscale": family(
@@ -72,16 +88,23 @@ MODELS: dict[str, Callable[[], Any]] = {
     ),
     "mistral": family("mistral"),
     "nemotron": family("nemotron"),
+    "olmo": family("olmo"),
     "olmo2": family("olmo2"),
     "olmo3": family("olmo3", layer_types=KINDS),
+    "phi": family("phi"),
     "phi3": family("phi3"),
     "phi3, plain": family("phi3, plain", hidden_act="silu"),
     "qwen2": family("qwen2", use_sliding_window=False, sliding_window=None),
     "qwen3": family("qwen3"),
     "seed_oss": family("seed_oss"),
     "smollm3": family("smollm3", use_sliding_window=False, sliding_window=None),
+    "stablelm": family("stablelm"),
+    "stablelm, parallel": family("stablelm, parallel", qk_layernorm=False),
     "starcoder2": family("starcoder2", sliding_window=None),
+    "falcon_h1": lambda: HYBRIDS["falcon_h1"](**_PLAIN_FALCON),
+    "falcon_h1, not normed": lambda: HYBRIDS["falcon_h1"](**_PLAIN_FALCON, mamba_rms_norm=False, attention_bias=True),
     "lfm2": lambda: HYBRIDS["lfm2"](),
+    "nemotron_h": lambda: HYBRIDS["nemotron_h"](),
     "qwen3_5": lambda: HYBRIDS["qwen3_5"](attention_bias=True),
     "qwen3_5, as many key heads": lambda: HYBRIDS["qwen3_5"](linear_num_key_heads=4, tie_word_embeddings=True),
     "granite4h": lambda: HYBRIDS["granite4h"](),

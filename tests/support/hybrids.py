@@ -25,6 +25,11 @@ _ALL: dict[str, Any] = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": False,
 }
+FACTORS_OF_FALCON: dict[str, Any] = {
+    "embedding_multiplier": 1.7, "lm_head_multiplier": 0.6, "key_multiplier": 0.7, "attention_in_multiplier": 1.1,
+    "attention_out_multiplier": 0.8, "ssm_in_multiplier": 1.3, "ssm_out_multiplier": 0.9,
+    "mlp_multipliers": [1.2, 0.75], "ssm_multipliers": [1.4, 0.7, 0.85, 1.15, 0.55],
+}  # fmt: skip
 HYBRIDS: dict[str, Any] = {
     "lfm2": lambda **more: tf.Lfm2Config(
         **{
@@ -76,6 +81,25 @@ HYBRIDS: dict[str, Any] = {
             **more,
         }
     ),
+    "falcon_h1": lambda **more: tf.FalconH1Config(  # attention and a recurrence in every layer
+        **{
+            **_ALL,
+            "num_hidden_layers": 3,
+            "head_dim": 16,
+            "rms_norm_eps": 0.1,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+            "mamba_d_ssm": 96,
+            "mamba_n_heads": 6,
+            "mamba_d_head": 16,
+            "mamba_d_state": 32,
+            "mamba_n_groups": 2,
+            "mamba_rms_norm": True,
+            "projectors_bias": True,
+            "mlp_bias": True,
+            **FACTORS_OF_FALCON,
+            **more,
+        }
+    ),
     "nemotron_h": lambda **more: tf.NemotronHConfig(  # layers of one part
         **{
             **_ALL,
@@ -115,6 +139,10 @@ def _made(name: str, more: tuple[tuple[str, Any], ...]) -> Any:
 
 _LAYERS = ["linear_attention", "full_attention", "linear_attention"]
 _SMALL: dict[str, dict[str, Any]] = {
+    "falcon_h1": {
+        "rms_norm_eps": 1e-6, "mamba_d_ssm": 32, "mamba_n_heads": 2, "mamba_d_state": 16, "mamba_n_groups": 1,
+        "mlp_bias": False, "projectors_bias": False,
+    },
     "lfm2": {"norm_eps": 1e-5, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 16},
     "qwen3_5": {
         "rms_norm_eps": 1e-6, "head_dim": 16, "layer_types": _LAYERS, "linear_key_head_dim": 8,

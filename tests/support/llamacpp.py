@@ -43,11 +43,17 @@ _NOT_ASKED = ("granite4h, rotated", "qwen3_5, as many key heads")
 FLOATS: dict[str, Callable[[], Any]] = {
     **{name: config for name, config in MODELS.items() if name not in _NOT_ASKED},
     "arcee": family("arcee", **_NO_BIASES),
+    "cohere": family("cohere", tie_word_embeddings=True, **_NO_BIAS),
+    "cohere, qk norm": family("cohere, qk norm", num_hidden_layers=64, tie_word_embeddings=True),
     "ernie4_5": family("ernie4_5", use_bias=False),
     "exaone4": family("exaone4", num_hidden_layers=64, layer_types=KINDS * 16),
+    "falcon_h1": lambda: HYBRIDS["falcon_h1"](mamba_norm_before_gate=False, projectors_bias=False),
+    "falcon_h1, not normed": lambda: HYBRIDS["falcon_h1"](mamba_rms_norm=False, projectors_bias=False),
     "granite4h": lambda: HYBRIDS["granite4h"](mamba_proj_bias=False, num_experts_per_tok=0),
     "lfm2": lambda: HYBRIDS["lfm2"](conv_bias=False),
+    "nemotron_h": lambda: HYBRIDS["nemotron_h"](use_bias=False),
     "qwen3_5": lambda: HYBRIDS["qwen3_5"](linear_key_head_dim=32, rms_norm_eps=1e-6),
+    "falcon": family("falcon", intermediate_size=None, ffn_hidden_size=96, bias=False),
     "gemma2, 46 layers": family("gemma2", num_hidden_layers=46, tie_word_embeddings=True, **_SQUARE),
     "gemma3, 62 layers": family(
         "gemma3_text", num_hidden_layers=62, layer_types=(["sliding_attention"] * 5 + KINDS[3:]) * 10 + KINDS[:2],
@@ -55,6 +61,7 @@ FLOATS: dict[str, Callable[[], Any]] = {
     ),
     "hunyuan": family("hunyuan_v1_dense", pad_token_id=None, **_NO_BIAS),
     "mistral": family("mistral", sliding_window=None),
+    "olmo": family("olmo", **_NO_BIAS),
     "olmo2": family("olmo2", **_NO_BIAS),
     "phi3": family("phi3", sliding_window=LENGTH),
     "phi3, short": family(
@@ -107,18 +114,29 @@ def _blocks(model: Any, kind: Q) -> Iterator[tuple[str, tuple[np.ndarray, Q]]]:
             yield stored_name(model.config, name), (random_blocks(rng, kind, *parameter.shape), kind)
 
 
+_OF_EXPERTS = ("n_group", "norm_topk_prob", "topk_group")
+
+
 def published(config: dict[str, Any]) -> dict[str, Any]:
     """A config.json as the models' makers write it, where llama.cpp's converter needs what transformers does not
     write."""
     kind = config["model_type"]
     if kind == "cohere2":
         return {**config, "rotary_pct": 1.0}
+    if kind == "falcon" and not config["new_decoder_architecture"]:
+        return {**config, "num_kv_heads": 1}
     if kind == "hunyuan_v1_dense":
         return {**config, "max_position_embeddings": 32768}
     if kind == "granitemoehybrid":
         called = {"linear_attention": "mamba", "full_attention": "attention"}
         width = config["shared_intermediate_size"]
         return {**config, "layer_types": [called[each] for each in config["layer_types"]], "intermediate_size": width}
+    if kind == "nemotron_h":
+        pattern = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+        made = {name: value for name, value in config.items() if "expert" not in name and name not in _OF_EXPERTS}
+        kinds = made.pop("layers_block_type")
+        made |= {"hybrid_override_pattern": "".join(pattern[each] for each in kinds), "num_hidden_layers": len(kinds)}
+        return {**made, "model_type": "published"}  # by its own type transformers would put the experts back
     if kind == "qwen3_5_text":
         return {**config, "full_attention_interval": 4}
     if kind == "ministral3":
@@ -127,9 +145,11 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def allowed(name: str) -> float:
-    """The largest error on floats. llama.cpp looks some activations up in a table of half-precision numbers; and its
+    """The largest error on floats. llama.cpp looks GELU up in a table of half-precision numbers, and runs its
+    approximation where GPT-NeoX and Falcon have the function itself; and its
     logits of Qwen3.5 are 1e-4 off those in float64, ten times as much as transformers' in float32."""
-    return 2e-3 if name.startswith(("gemma", "starcoder2")) else 2e-4 if name.startswith("qwen3_5") else 1e-5
+    gelu = name.startswith(("gemma", "starcoder2", "gpt", "falcon")) or name == "phi"
+    return 2e-3 if gelu else 2e-4 if name.startswith("qwen3_5") else 1e-5
 
 
 # -- Tokens -----------------------------------------------------------------------------------------------------------

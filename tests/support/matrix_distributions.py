@@ -31,8 +31,9 @@ from transformers.generation.logits_process import (
 )
 
 from headstart.model.tokens.matching import matching_tokenizer
+from headstart.rule.compiled_grammar import Tokens
 from headstart.rule.drafted import drafted_distributions, whole
-from headstart.rule.grammar import Grammars, Tokens
+from headstart.rule.grammars import Grammars
 from headstart.types import Output, Sampling, Step
 from support.allowed_tokens import AllowedTokens, StructureLogitsProcessor
 

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from headstart.model.tokens.matching import matching_tokenizer
-from headstart.rule.grammar import Grammars, Tokens
+from headstart.rule.compiled_grammar import Tokens
+from headstart.rule.grammars import Grammars
 
 A, B, C, AB, EOS, MARK = range(6)
 SIZE = 6

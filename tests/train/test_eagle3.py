@@ -19,10 +19,11 @@ from headstart.base.errors import InvalidOption, TrainingFailed, UnsupportedMode
 from headstart.model.heads import eagle_checkpoint, stored_tensors
 from headstart.train import Eagle3Training, Report, checkpoint, eagle_start, train_eagle3
 from headstart.train.eagle3 import Eagle3Student
-from headstart.train.eagle_head import EagleHead, HeadShape, rotate, rotation
 from headstart.train.frequent_tokens import draft_vocabulary
 from headstart.train.harness import Material, dtype_of, load_target
+from headstart.train.head_layer import HeadShape, rotate, rotation
 from headstart.train.student import weights_sha256
+from headstart.train.unrolled_head import EagleHead
 from headstart.train.windows import Windows
 
 SHAPE = HeadShape(

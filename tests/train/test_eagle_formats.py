@@ -19,7 +19,8 @@ from transformers import LlamaConfig
 from headstart.base.errors import UnsupportedModel
 from headstart.model.heads import eagle_checkpoint
 from headstart.train import eagle_formats
-from headstart.train.eagle_head import EagleHead, HeadShape
+from headstart.train.head_layer import HeadShape
+from headstart.train.unrolled_head import EagleHead
 
 TOP = "eagle_aux_hidden_state_layer_ids"
 PAIR = Path(eagle_formats.__file__).parents[1] / "pair"

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 
 from headstart.train import Eagle3Training, eagle_start
 from headstart.train.eagle3 import Eagle3Student
-from headstart.train.eagle_head import EagleHead, HeadShape
 from headstart.train.harness import Material, load_target
+from headstart.train.head_layer import HeadShape
+from headstart.train.unrolled_head import EagleHead
 from headstart.train.windows import Windows
 
 SHAPE = HeadShape(

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.hybrids import checkpoint
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
 from headstart.model.heads.eagle import TensorHead, complete
 from headstart.model.heads.mtp_checkpoint import has_head, read
+from headstart.model.heads.stored_tensors import HeadCheckpoint
+from headstart.model.recipes import recipe_of
 from headstart.train import Eagle3Training, MtpTraining, train_eagle3, train_mtp
-from headstart.train.eagle_head import MtpHead
 from headstart.train.harness import Material, load_target
+from headstart.train.head_layer import HeadShape
 from headstart.train.hidden import ModulesReader, make_reader
-from headstart.train.mtp import MtpStudent
+from headstart.train.mtp import MtpStudent, _go_on, _layer, folder_of
+from headstart.train.unrolled_head import MtpHead
 from headstart.train.windows import Windows
 
 STILL: dict[str, Any] = {"matrix_rate": 1e-9, "other_rate": 1e-9}
@@ -117,6 +121,20 @@ def test_an_older_head_is_replaced(hybrid: str, texts: Path, tmp_path: Path) -> 
 def test_a_family_without_such_heads_is_refused(target: Path, texts: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="checkpoints of llama hold no MTP head"):
         train_mtp(MtpTraining(**run(target, tmp_path / "head", texts)))
+
+
+def test_what_no_head_can_be_written_into_or_begun_from_is_refused(hybrid: str, texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    with pytest.raises(UnsupportedModel, match="is a GGUF file"):
+        folder_of(MtpTraining(**run(tmp_path / "model.gguf", tmp_path / "head", texts)))
+    begun: Any = HeadCheckpoint(SimpleNamespace(name="other"), {}, None)
+    shape = HeadShape(
+        hidden=16, intermediate=24, heads=4, kv_heads=2, head_dim=4, draft_vocab=11, rope_theta=100.0, eps=1e-5
+    )
+    config = AutoConfig.from_pretrained(hybrid)
+    layer = _layer(recipe_of(config), config.get_text_config())
+    with pytest.raises(UnsupportedModel, match="other has no embedding_norm"):
+        _go_on(MtpHead(shape), begun, layer)
 
 
 @pytest.mark.parametrize(

@@ -15,22 +15,16 @@ from torch import Tensor
 
 from headstart.base.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
-from headstart.train import Eagle3Training, Report, eagle_head, train_eagle3
+from headstart.train import Eagle3Training, Report, head_layer, train_eagle3
 from headstart.train.eagle3 import Eagle3Student
-from headstart.train.eagle_head import (
-    CandidateSelector,
-    EagleHead,
-    HeadShape,
-    Shortlists,
-    rotate,
-    rotation,
-    selector_loss,
-)
 from headstart.train.frequent_tokens import unused_token
 from headstart.train.guess_loss import Blend, guess_loss
 from headstart.train.harness import Material, load_target
+from headstart.train.head_layer import HeadShape, rotate, rotation
 from headstart.train.output_matrix import StateDistributions
+from headstart.train.selector import CandidateSelector, Shortlists, selector_loss
 from headstart.train.unrolled import nested, plain_attend
+from headstart.train.unrolled_head import EagleHead
 from headstart.train.windows import Windows
 
 SHAPE = HeadShape(
@@ -119,7 +113,7 @@ def test_gradients_are_those_of_plain_attention(parallel: bool, monkeypatch: pyt
         return torch.autograd.grad(sum((i + 1) * s.sin().sum() for i, s in enumerate(states)), parameters)  # type: ignore[arg-type]
 
     ours = gradients()
-    monkeypatch.setattr(eagle_head, "attend", plain_attend)
+    monkeypatch.setattr(head_layer, "attend", plain_attend)
     for one, twin in zip(ours, gradients(), strict=True):
         torch.testing.assert_close(one, twin, atol=1e-4, rtol=1e-4)
         assert one.any()

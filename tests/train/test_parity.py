@@ -16,8 +16,9 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.rule.drafted import drafted_distributions, whole
 from headstart.train import Eagle3Training, train_eagle3
-from headstart.train.eagle_head import EagleHead, HeadShape
+from headstart.train.head_layer import HeadShape
 from headstart.train.hidden import TargetStates, choose_layers
+from headstart.train.unrolled_head import EagleHead
 from headstart.types import Step
 
 K = 4

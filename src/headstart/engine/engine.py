@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from headstart.base.errors import InvalidOption
+from headstart.drafters import capabilities
 from headstart.engine.guards import GuardedPacing
 from headstart.engine.intake import Intake, is_one
 from headstart.engine.loop import StepLoop
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headstart.engine.scheduler import SlotView
     from headstart.engine.trace.recording import Recording
     from headstart.pacing import Pacing
+    from headstart.rule.row import Row
 
 
 class Engine:
@@ -242,6 +244,13 @@ class Engine:
     def step(self) -> list[Step]:
         """Advance the running requests by one target forward; returns one event for each that had a part in it."""
         return self._loop.step()
+
+    def time_plain_step(self) -> tuple[Sequence[Row], float] | None:
+        """Between two steps: run one without drafts and keep nothing of it; no text and no later step changes by that.
+        Returns its rows, and the seconds of its forward and its sampling. None where nothing runs, a prompt is being
+        read, or a drafter works beside the target, which would make a plain step look slower than it is."""
+        beside = any(capabilities.in_turn(part) is not part for part in capabilities.parts(self.drafter))
+        return None if beside else self._loop.time_plain_step()
 
     def cancel(self, request: Request) -> None:
         """End a request now, keeping what it has; nothing happens if it has ended."""

@@ -16,7 +16,7 @@ from headstart.types import Drafting, Sampling, Speculation, Structure
 
 if TYPE_CHECKING:
     from headstart.engine.parts import EngineParts
-    from headstart.rule.grammar import Grammars
+    from headstart.rule.grammars import Grammars
     from headstart.rule.processors import Processor
 
 T = TypeVar("T")
@@ -36,7 +36,8 @@ class Intake:
     @cached_property
     def _grammars(self) -> Grammars:
         from headstart.model.tokens.matching import matching_tokenizer
-        from headstart.rule.grammar import Grammars, Tokens
+        from headstart.rule.compiled_grammar import Tokens
+        from headstart.rule.grammars import Grammars
 
         size = self._target.vocab_size
         ends = frozenset(token for token in self._eos if token < size)

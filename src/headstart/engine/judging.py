@@ -32,7 +32,7 @@ class Outcome:
     path: tuple[int, ...] = ()
     """The accepted nodes of its draft, from the root."""
     tokens: tuple[int, ...] = ()
-    """The tokens of the path, and the bonus token."""
+    """The tokens of the path, the bonus token, and the end of the text where nothing else can follow that."""
     logprobs: tuple[TokenLogprob, ...] | None = None
     distributions: Distributions | None = None
     """The target's distributions at x0 and at every node."""
@@ -70,6 +70,7 @@ class HostJudge(Judge):
         try:
             verdict = self._verdict(row, draft, distributions)
             path, tokens = verdict.path, (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
+            tokens += _certain_end(row, tokens)
         except NonFiniteLogits as found:
             return Outcome(error=NonFiniteLogits(f"{found.message} after {len(row.tokens)} tokens", hint=found.hint))
         except GrammarFailed as found:  # it was reached, so the draft up to there is accepted
@@ -92,6 +93,18 @@ class HostJudge(Judge):
         of_part = _Chosen(distributions, (0, *(node + 1 for node in kept)))
         verdict = verify(part, of_part, drafted_distributions(part), row.noise, len(row.tokens), self._rule)
         return Verdict(tuple(kept[node] for node in verdict.path), verdict.bonus)
+
+
+def _certain_end(row: Row, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """The token that ends the text, where a grammar lets nothing else come after these: its probability is 1, so no
+    forward is run for it. Empty where something else may come, and where the request wants log-probabilities, which
+    only a forward can tell."""
+    state = row.sampling_state
+    if not state.masks or row.sampling.logprobs is not None:
+        return ()
+    place = state.place.after(tokens)
+    end = place.forced()
+    return (end,) if end is not None and end in state.stop_ids and place.allows(end) else ()
 
 
 def _with_distributions(draft: Draft, distributions: Distributions) -> Sequence[int]:

@@ -172,6 +172,17 @@ class StepLoop:
         if failure is not None and request.speculation.on:
             request.stop_speculating(failure.message, failure)
 
+    def time_plain_step(self) -> tuple[Sequence[Row], float] | None:
+        """See `Engine.time_plain_step`."""
+        rows = [row for _, row in self._scheduler.rows()]
+        if not rows or not all(row.judged and len(row.feed) == 1 for row in rows):
+            return None
+        began = time.perf_counter()
+        segments = [Segment(row.slot, row.feed, NO_DRAFT, judged=1) for row in rows]
+        logits = self._target.forward(segments, self._cache).logits
+        self.judge.outcomes(rows, [NO_DRAFT] * len(rows), logits)
+        return rows, time.perf_counter() - began
+
     def end(self, request: Request, reason: FinishReason) -> None:
         """Close a request between steps, with an event of its own."""
         request.finish_reason = reason

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headstart.base.errors import ContextExceeded, InvalidPrompt
-from headstart.base.prompt_sets import Chat, Message, PromptItem, check_messages
 from headstart.model.tokens.bounded import ids_unless_far_too_many
+
+if TYPE_CHECKING:
+    from headstart.base.prompt_sets import PromptItem
 
 _ARTICLES = {"image": "an image", "video": "a video", "audio": "a sound"}
 _CONTEXT = 16  # tokens before a text that decide how it is written
 
+Message = Mapping[str, str]
+"""{"role": "user", "content": "..."}, as chat templates take them."""
 Prompt = str | Sequence[int] | Sequence[Message]
 """Text, token ids, or a conversation, which goes through the model's chat template."""
 
@@ -156,6 +160,8 @@ def encode_chat(tokenizer: Any, messages: Sequence[Message]) -> tuple[int, ...]:
     Raises:
         InvalidPrompt: a message is malformed, the model has no chat template, or the template refuses the messages.
     """
+    from headstart.base.prompt_sets import check_messages
+
     found = check_messages(messages)
     if not has_chat_template(tokenizer):
         raise InvalidPrompt(
@@ -182,6 +188,8 @@ def templated(tokenizer: Any, item: PromptItem, *, chat: bool = False) -> Prompt
     Raises:
         InvalidPrompt: see `encode_chat`.
     """
+    from headstart.base.prompt_sets import Chat
+
     conversation = item.chat
     if chat and conversation is None and isinstance(item.prompt, str):
         conversation = Chat(({"role": "user", "content": item.prompt},))

@@ -50,7 +50,12 @@ class Scheduler:
 
     def admit(self) -> None:
         """Give free slots to waiting requests, in order of arrival."""
-        while self.waiting and self._cache.free_slots and not self._being_read(self.waiting[0]):
+        while (
+            self.waiting
+            and not self._being_fetched(self.waiting[0])
+            and self._cache.free_slots
+            and not self._being_read(self.waiting[0])
+        ):
             request = self.waiting.popleft()
             slot = self._cache.acquire(request.tokens if self._shares(request) else (), request.sampling.cache_salt)
             # A slot may hold a beginning of the text already; x0 is always fed, because its logits are needed
@@ -66,6 +71,13 @@ class Scheduler:
 
     def _reproducible(self, request: Request) -> bool:
         return self._drafts_matter and request.seeded
+
+    def _being_fetched(self, request: Request) -> bool:
+        """Whether a saved text that begins like this request is being read into a slot, a piece in each step."""
+        saved, salt = self._cache.saved_texts, request.sampling.cache_salt
+        if saved is None or not self._shares(request):
+            return False
+        return saved.fetch(request.prompt[:-1], salt, at_once=not self.running)
 
     def _being_read(self, request: Request) -> bool:
         """Whether a running request is reading what this one begins with. Prompts are read one after the other, so this
@@ -139,6 +151,8 @@ class Scheduler:
 
     def forget_texts(self) -> bool:
         """Empty all slots, so that no later request begins with what they hold. False where one is not free."""
+        if self._cache.saved_texts is not None:
+            self._cache.saved_texts.abandon()
         if self._cache.free_slots < len(self._cache.lengths):
             return False
         for slot in [self._cache.acquire() for _ in self._cache.lengths]:

@@ -8,13 +8,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from headstart.model.memory import bytes_of
+from headstart.model.planes import StateShape
 from headstart.model.prefixes import HeldText, longest_beginning
-from headstart.model.states import MOST_DRAFTED, States, StateShape, states_bytes
+from headstart.model.states import MOST_DRAFTED, States, states_bytes
+
+if TYPE_CHECKING:
+    from headstart.model.slot_files import SavedTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,8 @@ class Slots(ABC):
         self.keeps_texts = False
         """Whether requests are to leave their texts here for others. Whoever acquires and releases acts on it; drafters
         that hold a cache of their own do as the target's says."""
+        self.saved_texts: SavedTexts | None = None
+        """Where texts may come from that no slot holds."""
         self.lengths = [0] * slots
         self._free = list(reversed(range(slots)))  # the last is the one that was given back last
         self._texts = [HeldText()] * slots
@@ -112,7 +119,8 @@ class Slots(ABC):
             and (2 * length >= self.lengths[best.slot] or slot == best.slot)
         ):
             slot = best.slot
-        elif best is not None:
+        self._texts[slot] = HeldText()  # who writes this text into a file sees that it goes, before it does
+        if best is not None and slot != best.slot:
             self._copy(best.slot, slot, length)
             if self.states is not None:
                 self.states.copy(best.slot, slot, length)
@@ -123,6 +131,19 @@ class Slots(ABC):
         self._texts[slot] = HeldText(tuple(tokens), salt)
         self.lengths[slot] = length if self.states is None else self.states.cut(slot, length)
         return slot
+
+    def kept(self) -> list[tuple[int, HeldText]]:
+        """The free slots that hold a text, and the texts. Any thread may ask."""
+        return [(slot, text) for slot in tuple(self._free) if (text := self._texts[slot]).tokens]
+
+    def keeps(self, slot: int, text: HeldText) -> bool:
+        """Whether a slot still holds this very text of `kept`, as it was."""
+        return self._texts[slot] is text
+
+    def longest(self, tokens: Sequence[int], salt: Hashable) -> int:
+        """The length of the longest beginning of a text that any slot holds; 0 where that is too short."""
+        found = longest_beginning(tokens, salt, self._texts, self.lengths, self._reach)
+        return 0 if found is None else found.length
 
     def _reach(self, slot: int, length: int) -> int:
         """How many of the first `length` tokens of a slot a text may begin with: all, or those up to a state."""

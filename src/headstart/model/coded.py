@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import initialization
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.pytorch_utils import Conv1D
 
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
@@ -52,7 +53,7 @@ def with_codes(
     with torch.device("meta"), initialization.no_init_weights():
         model = model_class(config)._from_config(config, dtype=dtype)
     for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear | nn.Embedding) and (layer := coded(name, module)) is not None:
+        if isinstance(module, nn.Linear | Conv1D | nn.Embedding) and (layer := coded(name, module)) is not None:
             model.set_submodule(name, layer)
     recipe = recipe_of(config)
     base = getattr(model, model.base_model_prefix).to_empty(device="cpu")
@@ -63,10 +64,13 @@ def with_codes(
         rotaries[name] = type(rotary)(config=rotary.config)
         model.set_submodule(name, rotaries[name])
     for module in base.modules():
-        if next(module.buffers(recurse=False), None) is not None and module not in rotaries.values():
+        holds = next(module.buffers(recurse=False), None) is not None and module not in rotaries.values()
+        if holds or module is base:
             for parameter in module.parameters(recurse=False):
                 parameter._is_hf_initialized = True
-            model._init_weights(module)  # buffers that no checkpoint holds: the factor of Gemma's embedding
+            # buffers that no checkpoint holds: the factor of Gemma's embedding, those of Falcon-H1's mixers, which the
+            # whole model fills in
+            model._init_weights(module)
     embedding = model.get_submodule(recipe.embedding)
     if not isinstance(model.lm_head, nn.Linear):
         return model

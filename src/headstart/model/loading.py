@@ -24,12 +24,12 @@ from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
 from headstart.model.layer_configs import sizes_of
+from headstart.model.planes import StateShape
 from headstart.model.plausible import check_stated
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
 from headstart.model.recipes import find_recipe
 from headstart.model.refusals import check_class, check_config, refuse_remote_code
-from headstart.model.states import StateShape
 from headstart.model.stored import check_amount, check_complete, check_counts, check_sizes, unreported
 from headstart.model.wrappers import RENAMED, config_of, is_wrapped, names_of, names_stated, text_of
 

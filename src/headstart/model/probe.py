@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,7 +29,7 @@ _USUAL, _MOST = 0.1, 0.5
 """The largest error, relative to the spread of the logits, of a right forward in bf16 or float16; and whatever a model
 makes of rounding, since wrong positions or masks are off by no more than this at times."""
 _SMALL = 0.02
-"""Errors below this, of transformers' modules with our attention, are those of a model that magnifies no rounding."""
+"""An error of one draw below this is that of a model that magnifies no rounding: there are no further draws."""
 _DRAWS = 4
 
 
@@ -60,33 +59,25 @@ class Probe:
             ) from error
         self._plain = found[0, -1].float()
         model.set_attn_implementation(IMPLEMENTATION)
-        self._exact = model.dtype in (torch.float32, torch.float64)
-        self._most = 1e-3 if self._exact else _USUAL
+        self._most = 1e-3 if model.dtype in (torch.float32, torch.float64) else _USUAL
 
     def shapes(self) -> dict[int, LayerShape]:
-        """What each attention layer stores, learnt from a forward of transformers' modules; of a model whose modules
-        cannot be driven (Falcon), from its recipe.
+        """What each attention layer stores: by the model's recipe, and without one learnt from a forward of
+        transformers' modules.
 
         Raises:
-            UnsupportedModel: the model cannot be driven, or gives other logits, and has no recipe.
+            UnsupportedModel: the model has no recipe, and cannot be driven or gives other logits.
         """
-        recorder, recipe = _ShapeRecorder(), find_recipe(self._model.config)
-        if recipe is not None and recipe.recurrent:  # whose modules keep no states for us
+        recipe = find_recipe(self._model.config)
+        if recipe is not None and recipe.recurrent:
             return _stored(recipe)
-        error = math.inf
-        try:
-            error = self._error(ModulesDecoder(self._model, recorder.shapes), recorder)
-        except UnsupportedModel:
-            if recipe is None:
-                raise
-        if not self._exact and error > _SMALL:
-            self._most = min(max(_USUAL, 1.5 * self._rounding()), _MOST)
-        try:
-            self._judge(error, None, reached=len(recorder.shapes))
-        except UnsupportedModel:
-            if recipe is None:
-                raise
+        if self._rounds():
+            self._most = min(max(self._most, 1.5 * self._rounding()), _MOST)
+        if recipe is not None:
             return _stored(recipe)
+        recorder = _ShapeRecorder()
+        error = self._error(ModulesDecoder(self._model, recorder.shapes), recorder)
+        self._judge(error, None, reached=len(recorder.shapes))
         return recorder.shapes
 
     def check(self, decoder: Decoder) -> None:
@@ -114,25 +105,45 @@ class Probe:
             ) from error
         return self._off(ours.logits[-1])
 
+    def _rounds(self) -> bool:
+        """Whether a right forward may be off by more than the order of its sums."""
+        return self._most >= _USUAL or next(self._coded(), None) is not None
+
+    def _coded(self) -> Iterator[nn.Module]:
+        """The linear layers whose weights are codes."""
+        from headstart.model.decoders.grouped import GroupedLinear
+
+        return (module for module in self._model.modules() if isinstance(module, GroupedLinear))
+
     @torch.inference_mode()
     def _rounding(self) -> float:
-        """The largest error of the model's own forward when each number out of a product is off by up to a rounding.
+        """The largest error of the model's own forward when each number out of a product is off by up to a rounding,
+        and each row that goes into a product with codes by up to a rounding to 8 bits.
 
         Gemma 4 does not scale its scores: with random weights they are far apart, and every layer magnifies what the
         one before it rounded. Then transformers' own logits are as far from those in float32 as ours are from both.
         """
-        model, errors = self._model, []
+        model, errors = self._model, [0.0]
         generator = torch.Generator().manual_seed(0)
+
+        def rounded(_module: Any, given: tuple[Tensor]) -> Tensor:
+            (rows,) = given
+            turn = torch.rand(rows.shape, generator=generator).to(rows.device) - 0.5
+            return (rows + turn * rows.abs().amax(-1, keepdim=True) / 127).to(rows.dtype)
 
         def off(_module: Any, _given: Any, out: Tensor) -> Tensor:
             turn = torch.rand(out.shape, generator=generator).to(out.device) - 0.5
             return (out.float() * (1 + torch.finfo(out.dtype).eps * turn)).to(out.dtype)
 
-        linears = [module for module in model.modules() if isinstance(module, nn.Linear | Conv1D)]
-        hooks = [linear.register_forward_hook(off) for linear in linears]
+        coded = list(self._coded())
+        linears = [each for each in model.modules() if isinstance(each, nn.Linear | Conv1D)]
+        hooks = [linear.register_forward_hook(off) for linear in (*linears, *coded)]
+        hooks += [linear.register_forward_pre_hook(rounded) for linear in coded]
         model.set_attn_implementation("eager")
         try:
             for _ in range(_DRAWS):
+                if 0 < errors[-1] < _SMALL:
+                    break
                 errors.append(
                     self._off(model(torch.tensor([self._tokens], device=model.device), use_cache=False).logits[0, -1])
                 )

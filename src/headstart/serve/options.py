@@ -145,6 +145,13 @@ class Recording:
         64.0, "Megabytes of responses, compressed, that are kept of one key; the least used go first.", metavar="MB",
         above=0,
     )  # fmt: skip
+    slot_save_path: Path | None = _recording(
+        None, "Keep what slots have read in this folder (mode 600), so that conversations go on after a restart "
+        "without being read again. The files hold their texts, in tokens.", metavar="DIR",
+    )  # fmt: skip
+    slot_save_limit: float = _recording(
+        4096.0, "Megabytes of that folder; the least used texts go first.", metavar="MB", above=0
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

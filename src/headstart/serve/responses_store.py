@@ -10,12 +10,13 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headstart.base.errors import InvalidFile
 from headstart.base.store import Database, Schema
 from headstart.serve.options import Recording
 
@@ -99,14 +100,20 @@ class ResponseStore:
 
     def find_now(self, owner: str, number: str) -> Kept | None:
         """The same, for a thread that may wait."""
-        return self._thread.submit(self._find, owner, number).result()
+        return self._submit(lambda: self._find(owner, number)).result()
 
     async def forget(self, owner: str, number: str) -> bool:
         """Forget a response of this owner; whether there was one."""
         return await self._do(lambda: self._forget(owner, number))
 
     async def _do(self, work: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(self._thread.submit(work))
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        try:
+            return self._thread.submit(work)
+        except RuntimeError:  # an answer that ends while the server does
+            raise InvalidFile("the store of responses is closed", hint="the server is ending") from None
 
     def _keep(self, owner: str, response: Json, items: Sequence[Json]) -> None:
         packed = _packed(response), _packed(list(items))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headstart.base.errors import HeadstartError
@@ -21,6 +21,7 @@ from headstart.engine.trace.recording import Recorder
 from headstart.serve.bridge import TracedChunk
 from headstart.serve.events import Ended, Ending, Events
 from headstart.serve.outbox import ThreadAnswer
+from headstart.serve.savings import PlainSteps, Tally
 from headstart.types import Chunk, Step
 
 
@@ -63,6 +64,8 @@ class Run:
     """Since when its client has left too much unread."""
     recording: JobRecording | None = None
     """Where the job is recorded."""
+    tally: Tally = field(default_factory=Tally)
+    """What its steps took."""
 
     def note(self, step: Step, now: float) -> bool:
         """Note when the first tokens came; returns whether this step has them."""
@@ -88,6 +91,7 @@ class Runs:
         """Requests that have waited and wait no more, and tokens of their prompts. They only grow."""
         self.service_seconds = 1.0
         """The mean time for which recent requests had a slot."""
+        self.plain_steps = PlainSteps()
         self._events = events
         self._by_number: dict[int, Run] = {}
         self._waiting: list[Run] = []
@@ -136,6 +140,8 @@ class Runs:
         if run.recording is not None:
             run.recording.close()
         output = None if error is not None else run.request.finish()
+        if output is not None:
+            output = replace(output, saved=self.plain_steps.saved(run.tally))
         run.answer.close(output, error)
         arrived = run.answer.submitted
         self._events.publish(

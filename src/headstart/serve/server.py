@@ -5,6 +5,7 @@ Nothing here imports the packages of a server before `listen`: the command line 
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headstart.engine.engine import Engine
     from headstart.serve.api.service import Served
     from headstart.serve.bridge import Bridge
+    from headstart.serve.saved_slots import SavedSlots
 
 KEY_VARIABLE = "HEADSTART_API_KEY"
 
@@ -117,6 +119,7 @@ class ModelServer:
         self._responses = ResponseStore.of(recording)
         self._ledger = Ledger.of(recording, options.served_model_name[0])
         self._traffic_log: TrafficLog | None = None
+        self._slots: SavedSlots | None = None
         self._failure: BaseException | None = None
         self._url = ""
 
@@ -149,7 +152,7 @@ class ModelServer:
 
     def close(self) -> None:
         """Write down what is still to be written."""
-        for recorder in (self._ledger, self._traffic_log):
+        for recorder in (self._ledger, self._traffic_log, self._slots):
             if recorder is not None:
                 recorder.close()
         self._responses.close()
@@ -159,9 +162,15 @@ class ModelServer:
         from headstart.serve.api.schemas.parts import Defaults
         from headstart.serve.api.service import Served
         from headstart.serve.metrics import Metrics
+        from headstart.serve.saved_slots import SavedSlots
         from headstart.serve.worker import ThreadBridge
 
         loaded = self._load()
+        gc.collect()
+        gc.freeze()  # else a collection in the middle of a step looks through all that was imported, for 0.1 s
+        self._slots = loaded.engine.cache.saved_texts = SavedSlots.of(
+            self._recording, loaded.engine, loaded.fingerprint
+        )
         self._traffic_log = TrafficLog.of(self._recording, loaded.fingerprint)
         metrics = Metrics(self._options.served_model_name[0])
         recorders = [recorder for recorder in (self._ledger, self._traffic_log) if recorder is not None]
@@ -182,6 +191,8 @@ class ModelServer:
             self._say(f'prompts and answers are written to {file}; "store": false leaves a request out')
         if (kept := self._recording.responses) is not None:
             self._say(f'answers of /v1/responses are kept in {kept}; "store": false leaves one out')
+        if (folder := self._recording.slot_save_path) is not None and self._slots is not None:
+            self._say(f"what slots have read is kept in {folder}, which holds {len(self._slots.files)} texts")
         if self._pages:
             self._say("open " + ", ".join(f"{self._url}{path} ({page.name})" for path, page in self._pages.items()))
         self._say("try it:")

@@ -118,6 +118,7 @@ class Stepper:
         now = time.monotonic()
         self.runs.note_started(self._engine.waiting, began)
         self._events.publish(Stepped(steps, now))
+        self._tally(steps)
         touched, urgent = [], False
         for step in steps:
             found = self.runs.numbered(step.request)
@@ -125,6 +126,27 @@ class Stepper:
                 urgent |= self._hand_on(found, step, now)
                 touched.append(found.answer)
         self._outbox.flush(touched, urgent=urgent)
+        if self.runs.plain_steps.due:
+            self._time_plain_step()
+
+    def _tally(self, steps: Sequence[Step]) -> None:
+        """Count what the steps took, by request."""
+        runs = [(run, step) for step in steps if (run := self.runs.numbered(step.request)) is not None]
+        if len(runs) < len(steps):  # others step this engine as well
+            return
+        if steps:
+            sampled = any(not run.request.sampling.greedy for run, _ in runs)
+            kind = self.runs.plain_steps.observe(steps, sampled=sampled)
+            for run, step in runs:
+                run.tally.add(step, steps, kind)
+
+    def _time_plain_step(self) -> None:
+        """See what a plain step takes now; the tokens of the last step are on their way."""
+        try:
+            if (timed := self._engine.time_plain_step()) is not None:
+                self.runs.plain_steps.timed(*timed)
+        except Exception as error:
+            self._recover(error)
 
     def _hand_on(self, run: Run, step: Step, now: float) -> bool:
         """Put a step's chunks into the answer; returns whether the client should have them at once."""

@@ -19,11 +19,13 @@ from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import EagleCheckpoint
 from headstart.train import eagle_formats, eagle_start
 from headstart.train.acceptance import DRAFT_LENGTH
-from headstart.train.eagle_head import EagleHead, HeadShape, Shortlists, selector_loss
 from headstart.train.frequent_tokens import draft_vocabulary, unused_token
 from headstart.train.harness import Material, Observer, TrainingResult, train
+from headstart.train.head_layer import HeadShape
 from headstart.train.hidden import States, choose_layers, states_of
 from headstart.train.options import Eagle3Training
+from headstart.train.selector import Shortlists, selector_loss
+from headstart.train.unrolled_head import EagleHead
 from headstart.train.unrolled_student import UnrolledStudent
 from headstart.train.windows import Windows
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.heads.stored_tensors import write_head, write_tensors
-from headstart.train.eagle_head import EagleHead
+from headstart.train.unrolled_head import EagleHead
 
 WEIGHTS, SELECTOR = "model.safetensors", "selector.safetensors"
 SPECULATORS_VERSION = "0.3.0"  # of the format's library that this config was written after

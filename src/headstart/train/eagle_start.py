@@ -27,8 +27,10 @@ from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model.decoders.parts import gain_of
 from headstart.model.heads.eagle_checkpoint import EAGLE3, EagleCheckpoint
 from headstart.model.recipes import find_recipe
-from headstart.train.eagle_head import FIRST_CODES, EagleHead, HeadShape
+from headstart.train.head_layer import HeadShape
 from headstart.train.hidden import States, TargetStates
+from headstart.train.selector import FIRST_CODES
+from headstart.train.unrolled_head import EagleHead, with_noise
 
 BY_TOKEN = ("lm_head.weight", "candidate_selector.successor_codebook")
 """Tensors with a row for each token of the draft vocabulary."""
@@ -41,20 +43,12 @@ def build(shape: HeadShape, target: Any, kept: Tensor, *, init: str, seed: int) 
     the embedding, under the target's own final norm and output matrix, as far as shapes permit. Where there is text,
     `forecast` then puts a regression in place of that layer's attention and of `fc`.
     """
-    torch.manual_seed(seed)
-    head = EagleHead(shape)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            if parameter.ndim == 2:
-                torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-        for layer in head.stack():
-            for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
-                torch.nn.init.zeros_(last.weight)  # a layer begins as the identity
-        if shape.selector_rank:
-            torch.nn.init.normal_(head.candidate_selector.predecessor_codebook, std=FIRST_CODES)
-            torch.nn.init.zeros_(head.candidate_selector.successor_codebook)
-        if init == "target":
-            _inherit(head, target, kept)
+    head = with_noise(EagleHead, shape, seed)
+    if shape.selector_rank:
+        torch.nn.init.normal_(head.candidate_selector.predecessor_codebook, std=FIRST_CODES)
+        torch.nn.init.zeros_(head.candidate_selector.successor_codebook)
+    if init == "target":
+        _inherit(head, target, kept)
     return head
 
 
@@ -153,6 +147,7 @@ def final_gain(target: Any) -> Tensor | None:
     return getattr(getattr(target.get_decoder(), "norm", None), "weight", None)
 
 
+@torch.no_grad()
 def _inherit(head: EagleHead, target: Any, kept: Tensor) -> None:
     hidden = head.shape.hidden
     output = target.get_output_embeddings()

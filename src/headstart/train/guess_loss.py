@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.train.eagle_head import Shortlists
 from headstart.train.output_matrix import StateDistributions
+from headstart.train.selector import Shortlists
 
 CHUNK_ELEMENTS = 1 << 23  # logits of guesses that are held at once
 CACHED_ELEMENTS = 1 << 18  # of them, what is worked on between two products

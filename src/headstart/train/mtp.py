@@ -14,31 +14,37 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
+from headstart.drafters.eagle.mtp import SHORTLIST
 from headstart.model import loading
+from headstart.model.gguf.files import is_gguf
 from headstart.model.heads import mtp_checkpoint
 from headstart.model.recipes import BUILDERS, recipe_of
 from headstart.model.recipes.recipe import Attention, Layer, Recipe
 from headstart.train import mtp_files
-from headstart.train.eagle_head import HeadShape, MtpHead
 from headstart.train.eagle_start import final_gain, forecast
 from headstart.train.frequent_tokens import by_frequency
 from headstart.train.harness import Material, Observer, TrainingResult, train
+from headstart.train.head_layer import HeadShape
 from headstart.train.hidden import States, TargetStates, states_of
 from headstart.train.options import MtpTraining
+from headstart.train.unrolled_head import MtpHead, with_noise
 from headstart.train.unrolled_student import UnrolledStudent
 
-GUESSED = 32_768
-"""Tokens that a head guesses of a vocabulary of more than twice as many, as in use."""
+_OUTER = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
+"""The norms of a head beside its layer, which are stored like those of the layer, and read as gains."""
 
 
 def train_mtp(options: MtpTraining, *, observe: Observer = lambda _: None) -> TrainingResult:
     """Train a head and write it to `options.output`, in a checkpoint of its target, with its provenance.
 
-    Raises what `headstart.train.harness.train` raises.
+    Raises what `headstart.train.harness.train` raises, and before anything is written `UnsupportedModel` for a target
+    that can hold no such head.
     """
+    config = loading.load_config(str(folder_of(options)), trust_remote_code=False)
+    _layer(recipe_of(config), config.get_text_config())
     return train(options, lambda material: MtpStudent(options, material), observe)
 
 
@@ -52,17 +58,18 @@ class MtpStudent(UnrolledStudent):
     def __init__(self, options: MtpTraining, material: Material) -> None:
         target, text = material.target, material.target.config.get_text_config()
         super().__init__(options, material)
+        self._folder = folder_of(options)
         recipe = recipe_of(target.config)
         self.layer = _layer(recipe, text)
         self.states = states_of(options, target, (), device=material.device, dtype=material.dtype)
         vocab_size = int(text.vocab_size)
-        wanted = options.loss_tokens or (GUESSED if vocab_size > 2 * GUESSED else vocab_size)
+        wanted = options.loss_tokens or (SHORTLIST if vocab_size > 2 * SHORTLIST else vocab_size)
         self._know(by_frequency(material.train.ids, vocab_size)[:wanted].sort().values, material)
         self._matrix: Tensor = target.get_output_embeddings().weight.detach()
         if len(self.kept) < vocab_size:
             self._matrix = self._matrix[self._kept]
-        begun = _begun(options, target.config)
-        head = _built(_shape(text, self.layer, len(self.kept)), options.seed)
+        begun = _begun(options, self._folder, target.config)
+        head = with_noise(MtpHead, _shape(text, self.layer, len(self.kept)), options.seed)
         if begun is not None:
             _go_on(head, begun, self.layer)
         self.head = self.module = head.to(material.device, material.dtype)
@@ -79,15 +86,29 @@ class MtpStudent(UnrolledStudent):
     def write(self, folder: Path) -> None:
         """A checkpoint of the target with the head in it."""
         tensors = {name.removeprefix("layer."): tensor for name, tensor in self.head.state_dict().items()}
-        for name, offset in _offsets(self.layer).items():
+        outer = 0.0 if self.layer.mlp_in is None else self.layer.mlp_in.offset
+        for name, offset in (_offsets(self.layer) | dict.fromkeys(_OUTER, outer)).items():
             tensors[name] = tensors[name].float() - offset
-        mtp_files.write(folder, loading.fetch(str(self._options.target)), self._target.config, tensors)
+        mtp_files.write(folder, self._folder, self._target.config, tensors)
 
     def used(self, folder: Path) -> tuple[str, str]:
         return str(folder), "mtp"
 
     def facts(self) -> dict[str, Any]:
         return {"loss_tokens": len(self.kept), **super().facts()}
+
+
+def folder_of(options: MtpTraining) -> Path:
+    """The directory of the target's checkpoint, beside whose weights the head is written.
+
+    Raises:
+        UnsupportedModel: the target is a GGUF file, into which no head can be written.
+    """
+    source = loading.resolve(options.target, "target")
+    if is_gguf(source):
+        problem = f"{source} is a GGUF file, and a trained MTP head is written into a checkpoint of safetensors"
+        raise UnsupportedModel(problem, hint="train the head of the original checkpoint, and convert what is written")
+    return loading.fetch(source)
 
 
 def _layer(recipe: Recipe, text: Any) -> Layer:
@@ -131,32 +152,17 @@ def _shape(text: Any, layer: Layer, tokens: int) -> HeadShape:
     )
 
 
-def _built(shape: HeadShape, seed: int) -> MtpHead:
-    """A float32 head whose layer begins as the identity, and whose matrices are noise."""
-    torch.manual_seed(seed)
-    head = MtpHead(shape)
-    for parameter in head.parameters():
-        if parameter.ndim == 2:
-            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-    for last in (head.layer.self_attn.o_proj, head.layer.mlp.down_proj):
-        nn.init.zeros_(last.weight)
-    return head
-
-
 def _offsets(layer: Layer) -> dict[str, float]:
-    """By tensor, what its numbers have less than the gain; those of a head beside its layer are as the layer's."""
+    """By the name of a norm's tensor in the layer, how much less than the gain its stored numbers are."""
     norms = (layer.attention_in, layer.mlp_in, layer.attention.q_norm, layer.attention.k_norm)
-    found = {f"{norm.name}.weight": norm.offset for norm in norms if norm is not None}
-    outer = 0.0 if layer.mlp_in is None else layer.mlp_in.offset
-    return found | dict.fromkeys(("embedding_norm.weight", "hidden_norm.weight", "norm.weight"), outer)
+    return {f"{norm.name}.weight": norm.offset for norm in norms if norm is not None}
 
 
-def _begun(options: MtpTraining, config: Any) -> mtp_checkpoint.EagleCheckpoint | None:
+def _begun(options: MtpTraining, folder: Path, config: Any) -> mtp_checkpoint.EagleCheckpoint | None:
     """The head to begin with: the one that is asked for, or else the target's own, if it has one."""
     if options.begin_with is not None:
         source = str(options.begin_with)
         return mtp_checkpoint.read(loading.fetch(source), loading.load_config(source, trust_remote_code=False))
-    folder = loading.fetch(str(options.target))
     own = options.init == "target" and mtp_checkpoint.has_head(folder)
     return mtp_checkpoint.read(folder, config) if own else None
 
@@ -166,21 +172,19 @@ def _go_on(head: MtpHead, begun: mtp_checkpoint.EagleCheckpoint, layer: Layer) -
     """Take over the weights of a trained head.
 
     Raises:
-        UnsupportedModel: it is of other sizes.
+        UnsupportedModel: it has other tensors, or other sizes.
     """
-    inner = {f"{norm.name}.weight" for norm in (layer.attention_in, layer.mlp_in) if norm is not None}
-    inner |= {f"{norm.name}.weight" for norm in (layer.attention.q_norm, layer.attention.k_norm) if norm is not None}
     offsets = _offsets(layer)
     for name, weight in head.state_dict().items():
         bare = name.removeprefix("layer.")
-        source = begun.tensors[bare]
-        if source.shape != weight.shape:
+        source = begun.tensors.get(bare)
+        if source is None or source.shape != weight.shape:
+            has = f"no {bare}" if source is None else f"{bare} of the shape {list(source.shape)}"
             raise UnsupportedModel(
-                f"{begun.config.name}: {bare} has the shape {list(source.shape)}, this target's head "
-                f"{list(weight.shape)}",
+                f"{begun.config.name} has {has}, and this target's head one of {list(weight.shape)}",
                 hint="begin with a head of the same target",
             )
-        weight.copy_(source.float() + offsets[bare] if bare in inner else source)
+        weight.copy_(source.float() + offsets.get(bare, 0.0))
 
 
 @torch.no_grad()

@@ -15,14 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.train.acceptance import DRAFT_LENGTH, Guessed
-from headstart.train.eagle_head import Shortlists, UnrolledHead
 from headstart.train.guess_loss import Blend, guess_loss
 from headstart.train.harness import Material
 from headstart.train.hidden import States, TargetStates
 from headstart.train.options import UnrolledTraining
 from headstart.train.output_matrix import StateDistributions
+from headstart.train.selector import Shortlists
 from headstart.train.student import Student
 from headstart.train.unrolled import nested
+from headstart.train.unrolled_head import UnrolledHead
 from headstart.train.windows import Windows, shares
 
 

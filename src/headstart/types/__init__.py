@@ -6,7 +6,7 @@ Shapes: V is the vocabulary, N the number of nodes of a draft.
 
 from headstart.types.ahead import AheadStats, Preparation
 from headstart.types.draft import NO_DRAFT, Budget, Draft, Rule, TreeKind, Verdict, children_of, depths_of
-from headstart.types.output import Output, Stats
+from headstart.types.output import Output, Saved, Stats
 from headstart.types.sampling import Drafting, LogprobsMode, Sampling
 from headstart.types.step import PARTS, Chunk, FinishReason, Seconds, Speculation, Step, TokenLogprob
 from headstart.types.structure import Structure
@@ -25,6 +25,7 @@ __all__ = [
     "Preparation",
     "Rule",
     "Sampling",
+    "Saved",
     "Seconds",
     "Speculation",
     "Stats",

@@ -64,10 +64,22 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """The seconds that speculation saved one request, below 0 where drafts cost more, and the ends of their interval;
+    `tokens` of the request's are counted. `headstart.serve.savings` says how they are found out."""
+
+    seconds: float
+    low: float
+    high: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept.
 
     stop: the stop string before which the text ended; None where it ended otherwise.
+    saved: what speculation saved, where a server measured it; None elsewhere.
 
     Pass this `seed` to reproduce the text; the draft lengths must be the same (see docs/concepts/pacing.md).
     """
@@ -81,3 +93,4 @@ class Output:
     seed: int
     error: HeadstartError | None = None
     stop: str | None = None
+    saved: Saved | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
 from headstart.base.errors import InvalidOption
-from headstart.base.options import check_fields, check_number, described, option, strict
+from headstart.base.options import check_fields, check_number, described, option, strict, token_ids
 from headstart.types.structure import Structure
 
 LogprobsMode = Literal["raw", "processed"]
@@ -97,9 +97,7 @@ class Sampling:
             raise InvalidOption(f"cache_salt={self.cache_salt!r} is not text", hint="give a string, or leave it out")
         if self.structure is not None:
             _check_beside(self.structure, self)
-        for token in self.shown_special_tokens:
-            check_number("shown_special_tokens", token, low=0, integer=True)
-        object.__setattr__(self, "shown_special_tokens", tuple(self.shown_special_tokens))
+        object.__setattr__(self, "shown_special_tokens", token_ids("shown_special_tokens", self.shown_special_tokens))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
 
@@ -134,17 +132,14 @@ class Drafting:
         if self.max_draft_tokens is not None:
             check_number("max_draft_tokens", self.max_draft_tokens, low=0, integer=True)
         if self.sources is not None:
-            names = (self.sources,) if isinstance(self.sources, str) else tuple(self.sources)
-            if not all(isinstance(name, str) and name for name in names):
+            names = (self.sources,) if isinstance(self.sources, str) else self.sources
+            if not isinstance(names, Iterable) or not all(isinstance(name, str) and name for name in names):
                 raise InvalidOption(f"sources={self.sources!r} are no names", hint="give the names of drafters")
-            object.__setattr__(self, "sources", names)
-        for token in self.prediction:
-            check_number("prediction token", token, low=0, integer=True)
-        object.__setattr__(self, "prediction", tuple(self.prediction))
-        for text in self.texts:
-            if any(type(token) is not int or token < 0 for token in text):
-                raise InvalidOption("a text of texts has what is no token id", hint="give tuples of token ids")
-        object.__setattr__(self, "texts", tuple(tuple(text) for text in self.texts))
+            object.__setattr__(self, "sources", tuple(names))
+        object.__setattr__(self, "prediction", token_ids("prediction", self.prediction))
+        if not isinstance(self.texts, Iterable):
+            raise InvalidOption(f"texts={self.texts!r} is not a list", hint="give a tuple of token ids for each text")
+        object.__setattr__(self, "texts", tuple(token_ids("texts", text) for text in self.texts))
 
 
 def _check_beside(structure: object, sampling: Sampling) -> None:

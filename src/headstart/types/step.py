@@ -82,7 +82,8 @@ class Step:
     draft: the draft that was judged.
     path: the nodes of it that were accepted.
     tokens: the emitted tokens, after stops were applied; empty while a long prompt is still being read.
-        tokens[:accepted] came from the draft.
+        tokens[:accepted] came from the draft, and the next is the target's own. After it may come the end of the
+        text, where a grammar lets nothing else come.
     logprobs: of the emitted tokens, where the request asked for them.
     rows: rows of the target's forward that were this request's.
     batch: requests in the forward.

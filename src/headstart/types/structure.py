@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from headstart.base.errors import InvalidGrammar
-from headstart.base.options import check_choice, check_flag, check_number
+from headstart.base.options import check_choice, check_flag, check_number, token_ids
 
 StructureKind = Literal["json", "schema", "regex", "choice", "lark", "gbnf", "text"]
 Whitespace = Literal["flexible", "compact", "spaced"]
@@ -58,9 +58,7 @@ class Structure:
                 hint="'json' and 'text' have none, all others need one",
             )
         for name in ("after", "trigger"):
-            for token in getattr(self, name):
-                check_number(f"{name} token", token, low=0, integer=True)
-            object.__setattr__(self, name, tuple(map(int, getattr(self, name))))
+            object.__setattr__(self, name, token_ids(name, getattr(self, name)))
         if self.thinking is not None:
             check_number("thinking", self.thinking, low=0, integer=True)
             if not self.after:
@@ -81,7 +79,8 @@ class Structure:
     @classmethod
     def choice(cls, choices: Sequence[str], **more: Any) -> Structure:
         """One of these strings. more: further fields."""
-        if isinstance(choices, str) or not choices or not all(isinstance(each, str) and each for each in choices):
+        texts = isinstance(choices, Sequence) and not isinstance(choices, str)
+        if not texts or not choices or not all(isinstance(each, str) and each for each in choices):
             raise InvalidGrammar(
                 f"choice={choices!r} is not a list of texts"[:200], hint="give at least one, none empty"
             )

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from headstart.drafters import Drafter, Row
+from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.matching.kept import LEAST, KeptMemories
 from headstart.drafters.ngram import NgramDrafter
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
-from headstart.types import Budget, Sampling
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 DRAFTERS = pytest.mark.parametrize("make", [NgramDrafter, SuffixDrafter])
 DRAWN = random.Random(7)
@@ -38,6 +38,25 @@ def test_drafts_are_those_of_a_drafter_that_reads_all_of_it(make: Callable[[], D
         assert drafts(drafter, TEXT[:end], turn) == drafts(make(), TEXT[:end], 0)
     other = TEXT[:-40] + tuple(4 - token for token in TEXT[-40:])
     assert drafts(drafter, other, 9) == drafts(make(), other, 0), "another end: nothing of the old one comes"
+
+
+@DRAFTERS
+def test_a_long_text_is_indexed_in_slices(make: Callable[[], Drafter], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is read, or where the cache held it, in the steps that follow: 2,039 tokens, 300 at a time."""
+    whole = drafts(make(), TEXT, 0)
+    for module in ("suffix", "matching.ngram_index"):
+        monkeypatch.setattr(f"headstart.drafters.{module}.SLICE", 300)
+    late = drafts(make(), TEXT, 0)
+    assert late[:6] != whole[:6]
+    assert late[7:] == whole[7:]
+    reading = make()
+    prompt = TEXT[:-9]
+    row = Row(0, prompt, SamplingState(Sampling(), (), 100, frozenset()), Noise(0))
+    for start in range(0, len(prompt), 256):
+        new = prompt[start : start + 256]
+        step = Step(0, 0, 0, Draft(), (), (), None, len(new), 1, Seconds(), None, Speculation(True, ""))
+        reading.observe(Observation(step, new, start, row=row))
+    assert drafts(reading, TEXT, 0) == whole
 
 
 def test_only_the_same_salt_and_the_same_beginning_take_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headstart.base.errors import InvalidFile
+from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.fleet.export.options import ExportOptions, same_options
 from headstart.fleet.export.write import export
 
@@ -32,3 +32,9 @@ def test_what_is_no_export_for_vllm_is_refused(tmp_path: Path) -> None:
     export("bundled", "bundled", tmp_path / "out", ExportOptions(measure=False, engine="sglang"))
     with pytest.raises(InvalidFile, match="no export for vLLM that can be written again"):
         same_options(tmp_path / "out")
+
+
+@pytest.mark.parametrize("given", [{"engine": "sglang", "mount": "/m"}, {"engine": "llama.cpp", "tpot_p99": 0.1}])
+def test_an_option_that_no_file_of_the_export_has_a_place_for_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption, match="could be written to"):
+        ExportOptions(**given)

@@ -16,9 +16,10 @@ from headstart.base.errors import InvalidBatch, NotEnoughMemory, UnsupportedMode
 from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
+from headstart.model.planes import LOG
 from headstart.model.probe import _without_kernels
 from headstart.model.runner import ModelRunner
-from headstart.model.states import FOLD, LOG, SHORT, States
+from headstart.model.states import FOLD, SHORT, States
 from headstart.model.threads import use_threads
 from headstart.types import NO_DRAFT, Draft
 
@@ -116,6 +117,8 @@ def test_what_the_kernels_do_not_take_runs_in_tensor_operations(name: str, more:
         ("qwen3_5", {"linear_value_head_dim": 48, "linear_key_head_dim": 64, "linear_num_key_heads": 4}),
         ("qwen3_5", {"linear_conv_kernel_dim": 2, "linear_num_value_heads": 18}),
         ("granite4h", {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 1, "mamba_conv_bias": False}),
+        ("falcon_h1", {"mamba_norm_before_gate": False, "mamba_d_head": 32, "mamba_n_heads": 3, "mamba_n_groups": 1}),
+        ("falcon_h1", {"mamba_rms_norm": False, "mlp_bias": False, "projectors_bias": False}),
         ("lfm2", {"conv_L_cache": 8, "conv_bias": False, "hidden_size": 320}),
     ],
 )

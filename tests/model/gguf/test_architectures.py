@@ -17,6 +17,7 @@ import torch
 from support.families import TOKENS, random_model
 from support.gguf_files import Q, architecture_of, quantised, write
 from support.gguf_models import IDS, KINDS, LENGTH, MODELS, made, off, run
+from support.hybrids import HYBRIDS
 from torch import Tensor
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
@@ -119,6 +120,9 @@ def test_names_are_those_of_the_converter(name: str) -> None:
         ("qwen3_5", {"ssm.dt_b_c_rms": True}, UnsupportedModel, "qwen35.ssm.dt_b_c_rms is True, which is not known"),
         ("qwen3_5", {"rope.dimension_sections": [4]}, DamagedModel, "an array of 1 entries, not 4 whole numbers"),
         ("qwen3_5", {"nextn_predict_layers": 5}, DamagedModel, "5 of its 5 layers draft"),
+        ("falcon_h1", {"ssm.inner_size": 100}, DamagedModel, "ssm.inner_size is 100 for 6 heads"),
+        ("nemotron_h", {"feed_forward_length": [0, 96, 0, 64, 0, 96]}, UnsupportedModel, "not one number for all MLPs"),
+        ("nemotron_h", {"attention.layer_norm_epsilon": None}, DamagedModel, "does not say .nemotron_h.attention"),
         ("granite4h", {"expert_count": 4}, UnsupportedModel, "mixtures of experts are not read"),
         ("granite4h", {"expert_shared_feed_forward_length": 64}, UnsupportedModel, "is 64, and feed_forward_length 96"),
         ("granite4h", {"ssm.inner_size": 100}, DamagedModel, "ssm.inner_size is 100 for 8 heads and rows of 64"),
@@ -162,6 +166,11 @@ def test_keys_that_no_layer_of_gemma4_reads_are_left_where_they_are(tmp_path: Pa
         checkpoint.load_config(
             str(write(tmp_path / "q.gguf", model, tensors={"blk.7.attn_q.bias": np.ones(64, np.float32)}))
         )
+
+
+def test_factors_of_falcon_h1_are_in_the_weights(tmp_path: Path) -> None:
+    model = made(HYBRIDS["falcon_h1"](mamba_norm_before_gate=False, projectors_bias=False))
+    assert off(run(write(tmp_path / "m.gguf", model), packed=False)[0], logits(model)) < 1e-5
 
 
 def test_which_layers_of_qwen35_are_recurrent_may_be_a_period(tmp_path: Path) -> None:

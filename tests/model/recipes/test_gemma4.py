@@ -6,12 +6,14 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
 from support.families import TOKENS, VOCAB, config_of, random_model
+from support.gguf_files import Q, write
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -20,13 +22,14 @@ from headstart.model import int4, native, probe
 from headstart.model.cache import LayerShape
 from headstart.model.decoders import parts
 from headstart.model.decoders.grouped import GroupedEmbedding
+from headstart.model.gguf import checkpoint
 from headstart.model.int4 import eight_bits
 from headstart.model.loading import adopt, cache_bytes
 from headstart.model.packed import Segment
 from headstart.model.recipes import find_recipe, recipe_of
 from headstart.model.recipes.recipe import Attention
 from headstart.model.runner import ModelRunner
-from headstart.train.eagle_head import HeadShape
+from headstart.train.head_layer import HeadShape
 
 E2B, WITHOUT_VALUES = "gemma4_text", "gemma4_text, keys as values"
 TEXT = tuple(torch.randint(3, VOCAB, (TOKENS,), generator=torch.Generator().manual_seed(0)).tolist())
@@ -178,6 +181,15 @@ def test_what_a_model_makes_of_rounding_is_measured() -> None:
 @decoders
 def test_a_model_that_magnifies_rounding_is_judged_by_what_it_makes_of_it(decoder: Any) -> None:
     assert ModelRunner(adopt(magnifying()), max_length=64, decoder=decoder).decoder == decoder
+
+
+@needs_kernels
+def test_one_on_codes_is_judged_by_what_it_makes_of_rows_of_8_bits(tmp_path: Path) -> None:
+    """Which is more than any model is allowed that magnifies nothing."""
+    path = str(write(tmp_path / "m.gguf", magnifying(), kind=Q.Q4_0))
+    model = adopt(checkpoint.load_packed(path, checkpoint.load_config(path), torch.bfloat16))
+    assert probe.Probe(model)._rounding() > 0.25
+    assert ModelRunner(model, max_length=64, blocks=("Q4_0",)).decoder == "fused"
 
 
 WRONG: dict[str, Callable[[Attention], Attention]] = {

@@ -15,6 +15,9 @@ from support.chat_forms import chat_tokenizer, template
 from support.http_server import Running
 from support.scripted_bridge import ScriptedBridge, scripted
 
+from headstart.base.errors import InvalidFile
+from headstart.serve.responses_store import ResponseStore
+
 REPLY = 'I look.</think>\n\nHere:\n<tool_call>\n{"name": "read", "arguments": {"path": "a.py", "n": 2}}\n</tool_call>'
 CALL = {"path": "a.py", "n": 2}
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer"}}}
@@ -221,6 +224,23 @@ def test_what_a_stream_builds_is_the_answer(served: tuple[str, ScriptedBridge], 
         assert text == (item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"])
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_cannot_be_stored_is_whole_and_says_so(
+    served: tuple[str, ScriptedBridge], bridge: ScriptedBridge, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    def full(*_: Any) -> None:
+        raise InvalidFile("the disk is full", hint="make room")
+
+    monkeypatch.setattr(ResponseStore, "_keep", full)
+    body = {"input": "Read a.py", "tools": [TOOL]}
+    found = events_of(served[0], "responses", body)[-1] if stream else post(served[0], "responses", body).json()
+    answer = found["response"] if stream else found
+    assert (answer["status"], answer["store"]) == ("completed", False)
+    assert answer["output"]
+    assert "could not be stored" in answer["warnings"][-1]
+    assert httpx.get(f"{served[0]}/responses/{answer['id']}").status_code == 404
+
+
 def test_namespaces_and_texts_of_tools(client: openai.OpenAI, bridge: ScriptedBridge) -> None:
     tools: Any = [
         {"type": "namespace", "name": "files", "tools": [TOOL]}, {"type": "custom", "name": "patch"},
@@ -252,7 +272,13 @@ def test_a_response_goes_on_where_another_ended(client: openai.OpenAI, bridge: S
     client.responses.create(model="tiny", input=whole, tools=[TOOL], store=False)
     assert bridge.prompt() == later
     assert client.responses.retrieve(second.id).output[-1].name == "read"
-    assert len(client.responses.input_items.list(second.id).data) == 5
+    listed = client.responses.input_items.list(second.id, order="asc")
+    assert len(listed.data) == 5
+    paged = client.responses.input_items.list(second.id, limit=2)
+    assert len(paged.data) == 2
+    assert [item.id for item in paged] == [item.id for item in listed.data][::-1], "the client asks for all pages"
+    with pytest.raises(openai.BadRequestError, match="limit='0' is out of range"):
+        client.responses.input_items.list(second.id, limit=0)
     client.responses.delete(first.id)
     client.responses.retrieve(second.id)
     with pytest.raises(openai.NotFoundError):

@@ -53,6 +53,30 @@ def test_the_figures_fit_each_other(server: Running) -> None:
     assert all(0 <= chance <= 1 for chance in ours["conditional_acceptance"])
 
 
+def test_every_interface_says_what_speculation_saved(server: Running) -> None:
+    for _ in range(3):  # plain steps are timed meanwhile
+        complete(server)
+    talk = {"messages": [{"role": "user", "content": "ab"}], "temperature": 0, "max_tokens": 40}
+    asked = {
+        "completions": {"prompt": "ab", "max_tokens": 40, "temperature": 0, "ignore_eos": True},
+        "chat/completions": talk, "messages": talk,
+        "responses": {"input": "ab", "temperature": 0, "max_output_tokens": 40},
+    }  # fmt: skip
+    for path, body in asked.items():
+        whole = httpx2.post(f"{server.v1}/{path}", json=body, timeout=60).json()
+        streamed = httpx2.post(f"{server.v1}/{path}", json=body | {"stream": True}, timeout=60).text
+        events = [json.loads(line[6:]) for line in streamed.splitlines() if line.startswith("data: {")]
+        for found in (whole, next(each for each in map(_answer, reversed(events)) if "timings" in each)):
+            timings = found["timings"]
+            assert timings["saved_ms_low"] <= timings["saved_ms"] <= timings["saved_ms_high"], path
+            assert 0 < timings["saved_n"] <= timings["predicted_n"]
+
+
+def _answer(event: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = event.get("response", event)
+    return found
+
+
 def test_nothing_is_infinite_when_nothing_happens(server: Running) -> None:
     answer = complete(server, max_tokens=1)
     numbers = [value for value in answer["timings"].values() if isinstance(value, float)]
@@ -128,7 +152,10 @@ def test_a_prediction_changes_no_text_and_is_counted(predicting: Any) -> None:
 
 def test_a_second_turn_reads_only_what_is_new(server: Running) -> None:
     def ask(*messages: dict[str, str]) -> dict[str, Any]:
-        body = {"messages": messages, "max_tokens": 20, "temperature": 0, "ignore_eos": True, "cache_salt": "turns"}
+        body = {
+            "messages": messages, "max_tokens": 20, "temperature": 0, "ignore_eos": True, "cache_salt": "turns",
+            "logprobs": True, "top_logprobs": 3, "return_token_ids": True,
+        }  # fmt: skip
         response = httpx2.post(f"{server.v1}/chat/completions", json=body, timeout=60)
         assert response.status_code == 200, response.text
         found: dict[str, Any] = response.json()
@@ -143,4 +170,5 @@ def test_a_second_turn_reads_only_what_is_new(server: Running) -> None:
     assert warm["timings"]["cache_n"] == cached
     assert warm["timings"]["prompt_n"] == warm["usage"]["prompt_tokens"] - cached
     again = ask(first)
-    assert again["choices"] == cold["choices"], "a kept beginning changes no text"
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 16
+    assert again["choices"] == cold["choices"], "a kept beginning changes no token and no log-probability, to the bit"

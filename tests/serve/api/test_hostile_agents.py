@@ -16,7 +16,7 @@ from support.http_server import Running, serving
 from support.scripted_bridge import scripted
 
 import headstart as hs
-from headstart.rule.grammar import Compiled
+from headstart.rule.compiled_grammar import Compiled
 from headstart.serve.api.schemas.messages import MessagesRequest
 from headstart.serve.api.schemas.responses import ResponsesRequest
 

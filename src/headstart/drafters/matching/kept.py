@@ -1,4 +1,5 @@
-"""What drafters have indexed of ended requests, for the next turn of the same conversation."""
+"""When drafters index texts: a prompt piece by piece while the target reads it, and what was indexed of ended requests
+not again for the next turn of the same conversation."""
 
 from __future__ import annotations
 
@@ -6,12 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from headstart.drafters.capabilities import may_draft
+from headstart.drafters.drafter import Drafter, Observation
+
+SLICE = 2048
+"""Tokens of a text that are indexed at once: some milliseconds of Python, for which the other requests of a step wait.
+Of a long text that nobody has indexed, because the cache held it, each step indexes so many."""
+_FEW = 64
+"""Tokens that a step reads of a text at most, where it does not read a prompt."""
 LIMIT = 1 << 16
 """Tokens whose memories are kept, over all requests; some hundred bytes each."""
 LEAST = 1024
 """Tokens of a text whose memory is kept: a shorter one is indexed in a millisecond or two."""
 
 Memory = TypeVar("Memory")
+
+
+def read_of_prompt(drafter: Drafter, observation: Observation) -> int:
+    """How many tokens of the request's text have been read, where the step has read a piece of a prompt and the drafter
+    may be asked for this request: so many it can index now. 0 of other steps."""
+    row, new = observation.row, len(observation.tokens)
+    return observation.start + new if row is not None and new > _FEW and may_draft(drafter, row) else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

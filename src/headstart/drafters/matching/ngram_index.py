@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headstart.drafters.matching.kept import SLICE
+
 COMPARED = 32
 """Tokens by which matches in different texts are compared."""
 
@@ -16,12 +18,14 @@ class NgramIndex:
         self._indexed = 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Index all n-grams that something follows: those that end before the last token."""
-        for end in range(self._indexed + 1, len(tokens)):
+        """Index the n-grams that something follows, those that end before the last token: as many of them as are
+        indexed at once."""
+        last = min(len(tokens) - 1, self._indexed + SLICE)
+        for end in range(self._indexed + 1, last + 1):
             for n, after in self._after.items():
                 if end >= n:
                     after[tuple(tokens[end - n : end])] = end
-        self._indexed = max(self._indexed, len(tokens) - 1)
+        self._indexed = max(self._indexed, last)
 
     def find(self, tokens: Sequence[int]) -> int:
         """Index of the token that followed the longest matching suffix, or 0."""
@@ -33,7 +37,8 @@ class NgramIndex:
 
 
 class FurtherTexts:
-    """A request's further texts (`Drafting.texts`), as one text in which the likeliest comes last.
+    """A request's further texts (`Drafting.texts`), as one text in which the likeliest comes last. They are indexed
+    slice by slice, while they are asked.
 
     lengths: of the n-grams that are looked up, longest first.
     """
@@ -41,10 +46,10 @@ class FurtherTexts:
     def __init__(self, texts: Sequence[Sequence[int]], lengths: range) -> None:
         self.tokens = tuple(token for text in reversed(texts) for token in text)
         self._index = NgramIndex(lengths)
-        self._index.extend(self.tokens)
 
     def find(self, tokens: Sequence[int]) -> tuple[int, int]:
         """Index of the token that followed the match, and how many tokens match, up to `COMPARED`; (0, 0) for none."""
+        self._index.extend(self.tokens)
         found = self._index.find(tokens) if self.tokens else 0
         return found, alike(self.tokens, found, tokens)
 

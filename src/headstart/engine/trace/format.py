@@ -226,7 +226,8 @@ class StepLine(_Part):
     path: list[int]
     """The accepted nodes, in order."""
     emitted: list[int]
-    """What the text gained. Its first tokens are those of the path; a stop may have cut it short."""
+    """What the text gained: the tokens of the path, one more, and the end of the text where that was certain; a stop
+    may have cut it short."""
     procedure: Literal["traverse", "walk", "plain", "read"]
     """The rule that ran: traverse for drawn nodes, from the leaves to the root (block verification on a chain); walk
     for point masses and for all of rule "coupled", from the root; plain: nothing was drafted; read: nothing was judged,

@@ -40,6 +40,9 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 _OURS = ("model", "speculative-config", "revision", "dtype", "served-model-name", "max-model-len")
+"""Keys of vllm.yaml that follow from other options."""
+
+MOUNT = "/models"
 
 _draft = partial(option, panel="Draft length")
 _engine = partial(option, panel="Engine")
@@ -71,9 +74,7 @@ class ExportOptions:
     target_at: str | None = _engine(
         None, "Where the target will lie on the serving machine. Default: where it lies here.", metavar="DIR"
     )
-    mount: str = _engine(
-        "/models", "Where a cluster's volume is mounted that holds target/ and drafter/.", metavar="DIR"
-    )
+    mount: str = _engine(MOUNT, "Where a cluster's volume is mounted that holds target/ and drafter/.", metavar="DIR")
     num_speculative_tokens: int | None = _draft(
         None, "K, the tokens drafted per step. Default: by measured acceptance and --costs.", "--k", "-k", low=1,
         high=128,
@@ -112,12 +113,16 @@ class ExportOptions:
         for name, path in (("--target-at", self.target_at), ("--mount", self.mount)):
             if path is not None and not path.startswith("/"):
                 raise InvalidOption(f"{name} {path!r} is relative", hint="give an absolute path")
+        for name, given in (
+            ("--mount", self.engine != "vllm" and self.mount != MOUNT),
+            ("--tpot-p99", self.engine == "llama.cpp" and self.tpot_p99 is not None),
+        ):
+            if given:
+                raise InvalidOption(
+                    f"an export for {self.engine} has no file that {name} could be written to", hint="leave it out"
+                )
         if self.prompts is not None and not self.measure:
             raise InvalidOption("--prompts needs --measure", hint="leave one of them out")
-
-
-_FOLLOW = ("model", "revision", "dtype", "served-model-name", "max-model-len", "speculative-config")
-"""Keys of vllm.yaml that follow from other options."""
 
 
 def same_options(folder: Path) -> ExportOptions:
@@ -148,7 +153,7 @@ def same_options(folder: Path) -> ExportOptions:
         dtype=target.dtype,
         name=name,
         max_model_len=values.get("max-model-len"),
-        settings={key: value for key, value in values.items() if key not in _FOLLOW},
+        settings={key: value for key, value in values.items() if key not in _OURS},
         target_at=None if target.path in (None, target.name) else target.name,
         num_speculative_tokens=manifest.depth,
         measure=found is not None,

@@ -116,7 +116,7 @@ def _lower(kind: str) -> str:
     return {
         "headstart": "headstart serve with a smaller --k",
         "sglang": "a smaller --speculative-num-steps",
-        "llama.cpp": "a smaller --draft-max",
+        "llama.cpp": "a smaller --spec-draft-n-max",
     }.get(kind, "a smaller num_speculative_tokens in --speculative-config")
 
 

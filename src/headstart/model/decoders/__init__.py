@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.packed import Forward, Packed
-from headstart.model.states import StateShape
+from headstart.model.planes import StateShape
 
 
 class Decoder(Protocol):

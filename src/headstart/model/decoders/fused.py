@@ -28,9 +28,9 @@ from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
+from headstart.model.planes import StateShape
 from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, windows_of
-from headstart.model.states import StateShape
 
 
 class FusedDecoder:
@@ -212,7 +212,8 @@ class FusedLayers:
         return self._angles[rope]
 
     def _layer(self, owner: Any, layer: Layer, index: int) -> structs.Layer:
-        weights, mlp, mixer = self._weights, layer.feed_forward, layer.mixer
+        weights, mlp = self._weights, layer.feed_forward
+        inputs: list[Any] = []
 
         def norm(of: Norm | None) -> structs.Norm:
             return norm_struct(owner, of, weights)
@@ -222,17 +223,24 @@ class FusedLayers:
             attention_out=norm(layer.attention_out),
             mlp_in=norm(layer.mlp_in),
             mlp_out=norm(layer.mlp_out),
-            residual_factor=layer.residual_factor,
+            mixer_factor=layer.residual_factor * (layer.mixer.factor if layer.mixer else 1.0),
+            beside_factor=layer.residual_factor * (layer.beside.factor if layer.beside else 1.0),
+            mlp_factor=layer.residual_factor * (mlp.factor if mlp else 1.0),
+            gate_factor=mlp.gate_factor if mlp else 1.0,
             layer_factor=1.0 if layer.factor is None else float(part(owner, layer.factor)),
             parallel=layer.parallel,
         )
-        if isinstance(mixer, Attention):
-            self._attend(made, owner, mixer, index)
-        elif mixer is not None:
-            made.mixer = mixer_struct(owner, mixer, weights)
-            made.qkv = weights.product(parts.mixer_inputs(owner, mixer))
-        if mixer is not None:
-            made.out = weights.product(parts.plain(part(owner, mixer.out)))
+        if (attention := layer.attends) is not None:
+            self._attend(made, owner, attention, index)
+            inputs.append(parts.queries_keys_values(owner, attention))
+        if (recurrence := layer.recurs) is not None:
+            made.mixer = mixer_struct(owner, recurrence, weights)
+            made.mixer_from = sum(each.out_features for each in inputs)
+            inputs.append(parts.mixer_inputs(owner, recurrence))
+        if inputs:
+            made.qkv = weights.product(parts.side_by_side(inputs))
+        for field, each in zip(("out", "beside_out"), layer.mixers, strict=False):
+            setattr(made, field, weights.product(parts.plain(part(owner, each.out))))
         if mlp is not None:
             made.gate_up = weights.product(parts.gate_up(owner, mlp))
             made.down = weights.product(parts.plain(part(owner, mlp.down)))
@@ -252,7 +260,6 @@ class FusedLayers:
         def head_norm(of: Norm | None) -> structs.Norm:
             return norm_struct(owner, of, weights, None if of is None else parts.head_gain(owner, of, attention))
 
-        made.qkv = weights.product(parts.queries_keys_values(owner, attention))
         made.q_norm, made.k_norm = head_norm(attention.q_norm), head_norm(attention.k_norm)
         made.v_norm = norm_struct(owner, attention.v_norm, weights)
         made.heads, made.kv_heads, made.dim = attention.heads, attention.kv_heads, attention.dim
@@ -284,6 +291,8 @@ def mixer_struct(owner: Any, mixer: Recurrent, weights: NativeWeights) -> struct
         groups=1,
         value_dim=mixer.channels,
         kind=structs.SHORT_CONV,
+        gate_factor=1.0,
+        step_factor=1.0,
     )
     if isinstance(mixer, ShortConv):
         return made
@@ -294,8 +303,11 @@ def mixer_struct(owner: Any, mixer: Recurrent, weights: NativeWeights) -> struct
         made.kind, made.groups = structs.MAMBA2, mixer.groups
         made.key_dim, made.value_dim = mixer.state, mixer.dim
         made.skip = weights.pointer(parts.of_heads(owner, mixer.skip, mixer.heads))
+        made.gate_factor, made.step_factor = mixer.factors[0], mixer.factors[-1]
+        made.norm_first = mixer.norm_first
     made.heads = mixer.heads
     made.decay = weights.pointer(-parts.of_heads(owner, mixer.decay, mixer.heads).exp())
     made.step_bias = weights.pointer(parts.of_heads(owner, mixer.bias, mixer.heads))
-    made.norm = structs.Norm(weights.gain(parts.recurrent_gain(owner, mixer)), None, mixer.norm.eps, structs.RMS)
+    if mixer.norm is not None:
+        made.norm = structs.Norm(weights.gain(parts.recurrent_gain(owner, mixer)), None, mixer.norm.eps, structs.RMS)
     return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -22,12 +22,16 @@ from headstart.model.decoders import parts
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits
 from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, linear_of
-from headstart.model.decoders.mixers import IndexedWalk, TensorMixer, tensor_mixer
 from headstart.model.decoders.operations import activated, normed, rotate, signed
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
+from headstart.model.planes import StateShape
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, TokenInputs
-from headstart.model.states import StateShape
+
+if TYPE_CHECKING:
+    from headstart.model.decoders.mixers import IndexedWalk, TensorMixer
+    from headstart.model.recipes.mixers import Recurrent
+    from headstart.model.walks import Walk
 
 
 class LeanDecoder:
@@ -82,7 +86,7 @@ class LeanDecoder:
         states = packed.cache.states
         layers = len(self._layers[:layers])
         walks = [] if states is None else states.walks(packed, layers)
-        indexed = [IndexedWalk(walk, self._device) for walk in walks]
+        indexed = _indexed(walks, self._device) if walks else []
         hidden: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers[:layers]):
             if index in taps:
@@ -123,6 +127,18 @@ class LeanDecoder:
             yield from self._inputs.weights()
         for layer in self._layers:
             yield from layer.weights()
+
+
+def _indexed(walks: Sequence[Walk], device: torch.device) -> list[IndexedWalk]:
+    from headstart.model.decoders.mixers import IndexedWalk  # here and below: most models have no recurrent layers
+
+    return [IndexedWalk(walk, device) for walk in walks]
+
+
+def _tensor_mixer(owner: Any, mixer: Recurrent, linear: type[PackedLinear] | type[PlainLinear]) -> TensorMixer:
+    from headstart.model.decoders.mixers import tensor_mixer
+
+    return tensor_mixer(owner, mixer, linear)
 
 
 class TensorNorm:
@@ -186,16 +202,16 @@ class TensorLayer:
     def __init__(
         self, owner: Any, layer: Layer, index: int, linear: type[PackedLinear] | type[PlainLinear], dtype: torch.dtype
     ) -> None:
-        mixer, mlp = layer.mixer, layer.feed_forward
+        mlp = layer.feed_forward
         self._layer, self._index = layer, index
-        self._mixer: TensorAttention | TensorMixer | None = None
-        if isinstance(mixer, Attention):
-            self._mixer = TensorAttention(owner, mixer, index, linear, dtype)
-        elif mixer is not None:
-            self._mixer = tensor_mixer(owner, mixer, linear)
+        self._mixers = [
+            TensorAttention(owner, mixer, index, linear, dtype)
+            if isinstance(mixer, Attention)
+            else _tensor_mixer(owner, mixer, linear)
+            for mixer in layer.mixers
+        ]
+        self._outs = [linear(parts.plain(part(owner, mixer.out))) for mixer in layer.mixers]
         self._linears: dict[str, PackedLinear | PlainLinear] = {}
-        if mixer is not None:
-            self._linears["out"] = linear(parts.plain(part(owner, mixer.out)))
         if mlp is not None:
             self._linears["gate_up"] = linear(parts.gate_up(owner, mlp))
             self._linears["down"] = linear(parts.plain(part(owner, mlp.down)))
@@ -228,38 +244,42 @@ class TensorLayer:
         """
         layer, norms, linears = self._layer, self._norms, self._linears
         early = norms["mlp_in"](x) if layer.parallel else None
-        if self._mixer is not None:
-            z = norms["attention_in"](x) if z is None else z
-            if isinstance(self._mixer, TensorAttention):
-                attended = self._mixer(z, turns, packed)
+        if self._mixers and z is None:
+            z = norms["attention_in"](x)
+        for mixer, out, of in zip(self._mixers, self._outs, layer.mixers, strict=True):
+            assert z is not None
+            if isinstance(mixer, TensorAttention):
+                attended = mixer(z, turns, packed)
             else:
                 assert packed.cache.states is not None, "a recurrent layer runs on a cache with states"
-                attended = self._mixer(z, packed.cache.states, self._index, walks)
-            x = self._add(linears["out"], attended, x, norms["attention_out"])
-        if layer.feed_forward is not None:
+                attended = mixer(z, packed.cache.states, self._index, walks)
+            x = self._add(out, attended, x, norms["attention_out"], of.factor)
+        if (mlp := layer.feed_forward) is not None:
             y = linears["gate_up"](norms["mlp_in"](x) if early is None else early)
-            if layer.feed_forward.gated:
+            if mlp.gated:
                 gate, up = y.chunk(2, -1)
-                y = activated(gate, layer.feed_forward.activation, self._numbers) * up
+                gate = gate if mlp.gate_factor == 1.0 else gate * mlp.gate_factor
+                y = activated(gate, mlp.activation, self._numbers) * up
             else:
-                y = activated(y, layer.feed_forward.activation, self._numbers)
-            x = self._add(linears["down"], y, x, norms["mlp_out"])
+                y = activated(y, mlp.activation, self._numbers)
+            x = self._add(linears["down"], y, x, norms["mlp_out"], mlp.factor)
         if own is not None:
             gated = activated(linears["input_gate"](x), "gelu_tanh") * own
             x = x + norms["input"](linears["input_out"](gated))
         return x if self._factor is None else x * self._factor
 
-    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: TensorNorm) -> Tensor:
-        """x, and what a part of the layer adds to it."""
-        if not norm and self._layer.residual_factor == 1.0:
+    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: TensorNorm, factor: float) -> Tensor:
+        """x, and what a part of the layer adds to it. factor: its own, beside the layer's."""
+        factor *= self._layer.residual_factor
+        if not norm and factor == 1.0:
             return linear.add(y, x)
         added = norm(linear(y))
-        return x + added if self._layer.residual_factor == 1.0 else x + added * self._layer.residual_factor
+        return x + added if factor == 1.0 else x + added * factor
 
     def weights(self) -> Iterable[Tensor]:
-        if self._mixer is not None:
-            yield from self._mixer.weights()
-        for linear in self._linears.values():
+        for mixer in self._mixers:
+            yield from mixer.weights()
+        for linear in (*self._outs, *self._linears.values()):
             yield from linear.weights()
         for norm in self._norms.values():
             yield from norm.weights()

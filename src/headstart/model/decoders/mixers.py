@@ -18,7 +18,8 @@ from headstart.model.decoders import parts
 from headstart.model.decoders.linears import PackedLinear, PlainLinear
 from headstart.model.decoders.operations import normed
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
-from headstart.model.states import States, Walk
+from headstart.model.states import States
+from headstart.model.walks import Walk
 
 
 class IndexedWalk:
@@ -113,7 +114,7 @@ class _TensorRecurrence(TensorMixer):
         super().__init__(owner, mixer, linear)
         self._decay = -parts.of_heads(owner, mixer.decay, mixer.heads).exp()
         self._step = parts.of_heads(owner, mixer.bias, mixer.heads)
-        self._gain, self._eps = parts.recurrent_gain(owner, mixer), mixer.norm.eps
+        self._gain, self._eps = parts.recurrent_gain(owner, mixer), mixer.norm.eps if mixer.norm else 0.0
 
     def _through(self, walk: Walk, state: Tensor, step: Any) -> tuple[list[Tensor], list[Tensor]]:
         """step(visit's number, state) gives the next state and the visit's output."""
@@ -127,7 +128,7 @@ class _TensorRecurrence(TensorMixer):
 
     def weights(self) -> Iterable[Tensor]:
         yield from super().weights()
-        yield from (self._decay, self._step, self._gain)
+        yield from (each for each in (self._decay, self._step, self._gain) if each is not None)
 
 
 class TensorDeltaRule(_TensorRecurrence):
@@ -184,7 +185,7 @@ class TensorMamba2(_TensorRecurrence):
             .repeat_interleave(mixer.heads // mixer.groups, 1)
             for at in (mixer.width, mixer.width + group)
         )
-        steps = F.softplus(gates + self._step)
+        steps = F.softplus(gates * mixer.factors[-1] + self._step)
         kept = (steps * self._decay).exp()
 
         def step(i: int, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,8 +197,12 @@ class TensorMamba2(_TensorRecurrence):
 
     def _out(self, outputs: Tensor, projected: Tensor) -> Tensor:
         mixer = self._mixer
-        gated = (outputs * F.silu(projected[:, : mixer.width])).view(len(outputs), mixer.groups, -1)
-        return normed(gated, self._gain.view(mixer.groups, -1), None, self._eps, centred=False).flatten(1)
+        gate = F.silu(projected[:, : mixer.width] * mixer.factors[0])
+        if self._gain is None:
+            return outputs * gate
+        by_group = (outputs if mixer.norm_first else outputs * gate).view(len(outputs), mixer.groups, -1)
+        made = normed(by_group, self._gain.view(mixer.groups, -1), None, self._eps, centred=False).flatten(1)
+        return made * gate if mixer.norm_first else made
 
     def weights(self) -> Iterable[Tensor]:
         yield from super().weights()

@@ -16,8 +16,8 @@ from headstart.model.cache import NO_STATES, KVCache, LayerShape, Slots
 from headstart.model.decoders import linears
 from headstart.model.decoders.attention import attending
 from headstart.model.packed import Forward, Packed
+from headstart.model.planes import StateShape
 from headstart.model.recipes import find_recipe
-from headstart.model.states import StateShape
 
 
 class ModulesDecoder:

@@ -15,11 +15,11 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
+from headstart.model.planes import StateShape
 from headstart.model.reading import first_line
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
-from headstart.model.states import StateShape
 
 _COMPARE = "compare config.json with the original's"
 
@@ -56,15 +56,15 @@ def recipe_for(model: Any) -> Recipe:
 
 def _check_modules(owner: Any, layer: Layer) -> None:
     """Raise `UnsupportedModel` where modules of a layer have other sizes than its recipe says."""
-    mixer, mlp = layer.mixer, layer.feed_forward
-    joined = [] if mlp is None else [_gate_up(mlp)]
-    if isinstance(mixer, Attention):
-        joined.append(_queries_keys_values(mixer))
-        for norm in (mixer.q_norm, mixer.k_norm):
+    attention, recurrence = layer.attends, layer.recurs
+    joined = [] if layer.feed_forward is None else [_gate_up(layer.feed_forward)]
+    if attention is not None:
+        joined.append(_queries_keys_values(attention))
+        for norm in (attention.q_norm, attention.k_norm):
             if norm is not None:
-                head_gain(owner, norm, mixer)
-    elif mixer is not None:
-        joined.append((mixer.outputs, mixer.inputs))
+                head_gain(owner, norm, attention)
+    if recurrence is not None:
+        joined.append((recurrence.outputs, recurrence.inputs))
     for wanted, names in joined:
         _check_outputs(sum(_outputs(part(owner, name)) for name in names), wanted, names)
 
@@ -224,10 +224,15 @@ def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
 
 
 def convolution(owner: Any, mixer: Recurrent) -> tuple[Tensor, Tensor | None]:
-    """A recurrent layer's taps [taps, channels], the row's own last, and bias [channels], in float32."""
+    """A recurrent layer's taps [taps, channels], the row's own last, and bias [channels], in float32. Factors of the
+    inputs are in the taps."""
     conv = part(owner, mixer.conv)
     taps = conv.weight.detach().float()[:, 0].T.contiguous()
     check_shape(mixer.conv, taps.shape, (mixer.taps, mixer.channels))
+    if isinstance(mixer, Mamba2):
+        group = mixer.groups * mixer.state
+        widths = torch.tensor((mixer.width, group, group))
+        taps = taps * torch.tensor(mixer.factors[1:4]).repeat_interleave(widths).to(taps.device)
     return taps, None if conv.bias is None else conv.bias.detach().float()
 
 
@@ -238,8 +243,10 @@ def of_heads(owner: Any, name: str, heads: int) -> Tensor:
     return found
 
 
-def recurrent_gain(owner: Any, mixer: DeltaRule | Mamba2) -> Tensor:
-    """Of the norm of its output: of one head, or of all groups."""
+def recurrent_gain(owner: Any, mixer: DeltaRule | Mamba2) -> Tensor | None:
+    """Of the norm of its output: of one head, or of all groups; None without a norm."""
+    if mixer.norm is None:
+        return None
     gain = gain_of(owner, mixer.norm)
     assert gain is not None, "the norm of a recurrence has a gain"
     wanted = mixer.value_dim if isinstance(mixer, DeltaRule) else mixer.width

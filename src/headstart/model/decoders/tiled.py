@@ -18,8 +18,9 @@ from headstart.model import native
 from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of
 from headstart.model.native import structs
 from headstart.model.packed import Packed
-from headstart.model.states import LOG, StateShape, Walk
+from headstart.model.planes import LOG, StateShape
 from headstart.model.threads import threads
+from headstart.model.walks import Walk
 
 _HINT = "a drafter that runs forwards of its own must stay within its slots; otherwise this is a bug of headstart's"
 

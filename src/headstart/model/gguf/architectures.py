@@ -33,8 +33,8 @@ from transformers import (
     Starcoder2Config,
 )
 
-from headstart.model.gguf import gemma, hybrids
-from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description
+from headstart.model.gguf import gemma, hybrids, layer_norms
+from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description, Part
 from headstart.model.gguf.metadata import Metadata
 
 
@@ -59,11 +59,15 @@ class Architecture:
     tensors: frozenset[str] = frozenset()
     """Tensors that are no parameters, and are read for the config."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What it calls tensors that others call otherwise: see `names`."""
+    """What it calls tensors that others call otherwise, by what others call them or by a norm's module: see `names`."""
+    bare: frozenset[str] = frozenset()
+    """Norms whose tensors have no ending, by what others call them."""
     halves: bool = False
     """Whether gate and up are two tensors, where transformers has one matrix."""
-    recurrent: Callable[[Metadata, int], tuple[bool, ...]] | None = None
-    """Which layers are recurrent, by what a file states, for so many layers; None: no layer of any file."""
+    transposed: bool = False
+    """Whether transformers has the matrices of its layers by inputs (Conv1D), where files have them by outputs."""
+    parts: Callable[[Metadata, int], tuple[Part, ...]] | None = None
+    """What each layer is, by what a file states, for so many layers; None: all have attention."""
     drafting: frozenset[str] = frozenset()
     """Tensors of the heads that may follow the layers, which draft: see `drafting`."""
 
@@ -229,28 +233,42 @@ ARCHITECTURES = {
     "apertus": Architecture(apertus, frequencies=True),
     "arcee": Architecture(arcee, neighbours=True, frequencies=True),
     "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, PATTERN})),
+    "command-r": Architecture(layer_norms.command_r, frozenset({"logit_scale"})),
     "ernie4_5": Architecture(ernie),
     "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, PATTERN}), frequencies=True),
+    "falcon": Architecture(layer_norms.falcon, names=layer_norms.FALCON),
+    "falcon-h1": Architecture(hybrids.falcon_h1, hybrids.SIZES, bare=frozenset({"ffn_norm"})),
     "gemma": Architecture(gemma.gemma),
     "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", PATTERN})),
     "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", LOCAL_BASE, PATTERN})),
     "gemma4": Architecture(gemma.gemma4, gemma.KEYS_OF_4, layered=True, tensors=frozenset({FREQUENCIES})),
     "glm4": Architecture(glm4, part=True),
+    "gpt2": Architecture(layer_norms.gpt2, transposed=True),
+    "gptneox": Architecture(layer_norms.gptneox, frozenset({layer_norms.PARALLEL}), part=True),
     "granite": Architecture(granite, _SCALES, neighbours=True),
     "granitehybrid": Architecture(
-        hybrids.granite, _SCALES | hybrids.KEYS_OF_GRANITE, neighbours=True, halves=True, recurrent=hybrids.without_keys
+        hybrids.granite, _SCALES | hybrids.KEYS_OF_GRANITE, neighbours=True, halves=True, parts=hybrids.without_keys
     ),
     "hunyuan-dense": Architecture(hunyuan),
     "lfm2": Architecture(
         hybrids.lfm2,
         hybrids.KEYS_OF_LFM2,
         names={"output_norm": "token_embd_norm"},
-        recurrent=hybrids.without_keys,
+        parts=hybrids.without_keys,
     ),
     "llama": Architecture(llama, neighbours=True, frequencies=True),
     "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
     "nemotron": Architecture(nemotron, part=True),
+    "nemotron_h": Architecture(
+        hybrids.nemotron_h,
+        hybrids.SIZES,
+        neighbours=True,
+        names={"ffn_norm": "attn_norm"},
+        parts=hybrids.without_keys_or_mlp,
+    ),
+    "olmo": Architecture(layer_norms.olmo, frozenset({layer_norms.CLAMP}), neighbours=True),
     "olmo2": Architecture(olmo2, frozenset({LOCAL_BASE, PATTERN})),
+    "phi2": Architecture(layer_norms.phi2, part=True),
     "phi3": Architecture(phi3, part=True),
     "qwen2": Architecture(qwen2, frequencies=True),
     "qwen3": Architecture(qwen3, frequencies=True),
@@ -259,11 +277,13 @@ ARCHITECTURES = {
         hybrids.KEYS_OF_QWEN35,
         part=True,
         names={"ffn_norm": "post_attention_norm"},
-        recurrent=hybrids.by_period,
+        parts=hybrids.by_period,
         drafting=hybrids.DRAFTING_OF_QWEN35,
     ),
     "seed_oss": Architecture(seed_oss, names={"ffn_norm": "post_attention_norm"}),
     "smollm3": Architecture(smollm3, neighbours=True),
+    "stablelm": Architecture(layer_norms.stablelm, frozenset({layer_norms.PARALLEL}), part=True),
+    "starcoder": Architecture(layer_norms.starcoder),
     "starcoder2": Architecture(starcoder2),
 }
 """By `general.architecture`. Mistral models are of architecture llama, OLMo 3 of olmo2."""

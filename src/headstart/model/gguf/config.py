@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.architectures import ARCHITECTURES, Architecture
-from headstart.model.gguf.description import DRAFTING, KV, Description
+from headstart.model.gguf.description import DRAFTING, INNER, KV, Description, Part
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.metadata import CONTROL, Metadata
 
@@ -51,10 +51,13 @@ def make_config(file: GgufFile) -> Any:
     if not heads or not hidden:
         raise file.damaged(f"{heads} heads of {hidden} numbers")
     layers = _layers(file, stated)
-    recurrent = (False,) * layers if architecture.recurrent is None else architecture.recurrent(stated, layers)
-    if all(recurrent):
+    parts: tuple[Part, ...] = tuple("attention" for _ in range(layers))
+    if architecture.parts is not None:
+        parts = architecture.parts(stated, layers)
+    if "attention" not in parts:
         raise file.not_run("no layer has attention")
-    attends = recurrent.index(False)
+    attends = parts.index("attention")
+    feeds = parts.index("mlp") if "mlp" in parts else attends
     local = "_swa" if architecture.layered else ""
     dim = stated.whole(f"attention.key_length{local}", hidden // heads)
     if (width := stated.whole(f"attention.value_length{local}", dim)) != dim:
@@ -63,20 +66,24 @@ def make_config(file: GgufFile) -> Any:
     if rotary != dim and not (architecture.part and rotary % 2 == 0 and 0 < rotary < dim):
         raise file.not_run(f"{name}.rope.dimension_count{local} is {rotary}, and heads are {dim} wide")
     if architecture.layered:
-        kv_heads, inner = (stated.wholes(key, layers)[0] for key in (KV, "feed_forward_length"))
-    elif any(recurrent):
-        inner, each = stated.whole("feed_forward_length"), stated.wholes(KV, layers, heads)
+        kv_heads, inner = (stated.wholes(key, layers)[0] for key in (KV, INNER))
+    elif architecture.parts is not None:
+        each = stated.wholes(KV, layers, heads)
         kv_heads = each[attends]
-        if any(found != kv_heads for found, recurs in zip(each, recurrent, strict=True) if not recurs):
+        if any(found != kv_heads for found, part in zip(each, parts, strict=True) if part == "attention"):
             raise file.not_run(f"{name}.{KV} is {each}, not one number for all layers with attention")
+        widths = stated.wholes(INNER, layers) if "mlp" in parts else [stated.whole(INNER)]
+        inner = max(widths)
+        if set(widths) - {0, inner}:
+            raise file.not_run(f"{name}.{INNER} is {widths}, not one number for all MLPs")
     else:
-        kv_heads, inner = stated.whole(KV, heads), stated.whole("feed_forward_length")
+        kv_heads, inner = stated.whole(KV, heads), stated.whole(INNER)
     if heads % (kv_heads or heads + 1):
         raise file.damaged(f"{heads} heads cannot share {kv_heads} heads of keys")
     vocabulary = _vocabulary(file, stated)
     _check_widths(file, {
         "token_embd": (vocabulary, hidden), f"blk.{attends}.attn_output": (hidden, heads * dim),
-        f"blk.{attends}.ffn_down": (hidden, inner),
+        f"blk.{feeds}.ffn_down": (hidden, inner),
     })  # fmt: skip
     common = {
         "vocab_size": vocabulary,
@@ -94,7 +101,7 @@ def make_config(file: GgufFile) -> Any:
         "dtype": _stored(file),
     }
     try:
-        return architecture.config(Description(file, stated, common, rotary, recurrent))
+        return architecture.config(Description(file, stated, common, rotary, parts))
     except StrictDataclassError as error:
         raise file.damaged(f"{error.__cause__ or error}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,13 @@ FREQUENCIES = "rope_freqs.weight"
 KV = "attention.head_count_kv"
 LOCAL_BASE = "rope.freq_base_swa"
 PATTERN = "attention.sliding_window_pattern"
+INNER = "feed_forward_length"
 DRAFTING = "nextn_predict_layers"
 """How many of the blocks, the last ones, are heads that draft."""
+
+
+Part = Literal["attention", "recurrence", "mlp"]
+"""What a layer is; the first two mostly with an MLP after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Description:
     """Sizes, tokens, dtype; neither norms nor rotation."""
     rotary: int
     """Numbers of a head that turn."""
-    recurrent: tuple[bool, ...]
+    parts: tuple[Part, ...]
     """By layer."""
 
     @property
@@ -50,11 +55,11 @@ class Description:
 
     def has(self, tensor: str) -> bool:
         """Whether the first layer with attention has this tensor."""
-        return f"blk.{self.recurrent.index(False)}.{tensor}" in self.file.tensors
+        return self.has_in("attention", tensor)
 
-    def recurs(self, tensor: str) -> bool:
-        """Whether the first recurrent layer has this tensor."""
-        return True in self.recurrent and f"blk.{self.recurrent.index(True)}.{tensor}" in self.file.tensors
+    def has_in(self, part: Part, tensor: str) -> bool:
+        """Whether the first layer that is this has this tensor."""
+        return part in self.parts and f"blk.{self.parts.index(part)}.{tensor}" in self.file.tensors
 
     def rms(self) -> dict[str, Any]:
         """`common`, the rotation, and the norms' epsilon as most configs call it."""

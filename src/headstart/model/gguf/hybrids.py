@@ -1,8 +1,9 @@
 """Hybrids: what files state of models with recurrent layers, and which layers these are.
 
-Files of LFM2 and Granite 4 H say it by the heads of keys that a layer has, none where it is recurrent; those of Qwen3.5
-by layer or by a period. Sizes of states are called after Mamba's (`ssm`), whatever the recurrence (src/models/lfm2.cpp,
-qwen35.cpp and granite-hybrid.cpp of ggml-org/llama.cpp).
+Files of LFM2, Granite 4 H and Nemotron-H say it by the heads of keys that a layer has, none where it is recurrent (or,
+in Nemotron-H, where it is an MLP); those of Qwen3.5 by layer or by a period. Sizes of states are called after Mamba's
+(`ssm`), whatever the recurrence (src/models/lfm2.cpp, qwen35.cpp, granite-hybrid.cpp, nemotron-h.cpp and falcon-h1.cpp
+of ggml-org/llama.cpp).
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from transformers import GraniteMoeHybridConfig, Lfm2Config, Qwen3_5TextConfig
+from transformers import FalconH1Config, GraniteMoeHybridConfig, Lfm2Config, NemotronHConfig, Qwen3_5TextConfig
 
-from headstart.model.gguf.description import DRAFTING, KV, Description
+from headstart.model.gguf.description import DRAFTING, INNER, KV, Description, Part
 from headstart.model.gguf.metadata import Metadata
 
 _BY_LAYER, _PERIOD = "attention.recurrent_layers", "full_attention_interval"
 _SECTIONS, _TAPS = "rope.dimension_sections", "shortconv.l_cache"
 _SHARED = "expert_shared_feed_forward_length"
-_SIZES = {"ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"}
+SIZES = frozenset({
+    "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank",
+})  # fmt: skip
 
 KEYS_OF_LFM2 = frozenset({_TAPS})
-KEYS_OF_QWEN35 = frozenset({*_SIZES, _BY_LAYER, _PERIOD, _SECTIONS, DRAFTING})
-KEYS_OF_GRANITE = frozenset({*_SIZES, _SHARED})
+KEYS_OF_QWEN35 = frozenset({*SIZES, _BY_LAYER, _PERIOD, _SECTIONS, DRAFTING})
+KEYS_OF_GRANITE = frozenset({*SIZES, _SHARED})
 
 DRAFTING_OF_QWEN35 = frozenset({
     "attn_k", "attn_k_norm", "attn_norm", "attn_output", "attn_q", "attn_q_norm", "attn_v", "ffn_down", "ffn_gate",
@@ -32,20 +35,26 @@ DRAFTING_OF_QWEN35 = frozenset({
 """Tensors of a head that drafts (MTP)."""
 
 
-def without_keys(stated: Metadata, layers: int) -> tuple[bool, ...]:
-    """Which layers are recurrent: those without heads of keys."""
-    return tuple(not heads for heads in stated.wholes(KV, layers))
+def without_keys(stated: Metadata, layers: int) -> tuple[Part, ...]:
+    """Layers without heads of keys are recurrent."""
+    return tuple("attention" if heads else "recurrence" for heads in stated.wholes(KV, layers))
 
 
-def by_period(stated: Metadata, layers: int) -> tuple[bool, ...]:
-    """Which layers are recurrent: as the file says of each, otherwise all but every fourth, or other, one."""
+def without_keys_or_mlp(stated: Metadata, layers: int) -> tuple[Part, ...]:
+    """Layers are one thing: those with an MLP are that, and of the others those without heads of keys are recurrent."""
+    parts = zip(without_keys(stated, layers), stated.wholes(INNER, layers), strict=True)
+    return tuple("mlp" if width else part for part, width in parts)
+
+
+def by_period(stated: Metadata, layers: int) -> tuple[Part, ...]:
+    """As the file says of each layer; otherwise all but every fourth, or other, one are recurrent."""
     each = stated.get(_BY_LAYER)
     if each is None:
         period = stated.count(_PERIOD, 4)
-        return tuple((index + 1) % period != 0 for index in range(layers))
+        return tuple("recurrence" if (index + 1) % period else "attention" for index in range(layers))
     if not isinstance(each, np.ndarray) or each.dtype != bool or len(each) < layers:
         raise stated.wrong(_BY_LAYER, f"true or false for each of {layers} layers")
-    return tuple(each[:layers].tolist())
+    return tuple("recurrence" if recurs else "attention" for recurs in each[:layers])
 
 
 def lfm2(described: Description) -> Any:
@@ -56,7 +65,7 @@ def lfm2(described: Description) -> Any:
         **common,
         block_auto_adjust_ff_dim=False,
         conv_L_cache=described.stated.count(_TAPS),
-        conv_bias=described.recurs("shortconv.in_proj.bias"),
+        conv_bias=described.has_in("recurrence", "shortconv.in_proj.bias"),
         layer_types=_kinds(described, "conv"),
     )
 
@@ -106,10 +115,69 @@ def granite(described: Description) -> Any:
         mamba_n_groups=stated.count("ssm.group_count"),
         mamba_d_conv=stated.count("ssm.conv_kernel"),
         mamba_expand=inner // common["hidden_size"],
-        mamba_conv_bias=described.recurs("ssm_conv1d.bias"),
-        mamba_proj_bias=described.recurs("ssm_in.bias"),
+        mamba_conv_bias=described.has_in("recurrence", "ssm_conv1d.bias"),
+        mamba_proj_bias=described.has_in("recurrence", "ssm_in.bias"),
     )
 
 
+def falcon_h1(described: Description) -> Any:
+    """Its converter multiplies the factors into the weights. The norm of its recurrence comes after the gate, if there
+    is one: llama.cpp knows no other way."""
+    stated = described.stated
+    inner, heads = stated.count("ssm.inner_size"), _heads(described)
+    return FalconH1Config(
+        **described.windowless(),
+        attention_bias=described.has("attn_q.bias"),
+        mlp_bias=described.has("ffn_gate.bias"),
+        mamba_d_ssm=inner,
+        mamba_n_heads=heads,
+        mamba_d_head=inner // heads,
+        mamba_d_state=stated.count("ssm.state_size"),
+        mamba_n_groups=stated.count("ssm.group_count"),
+        mamba_d_conv=stated.count("ssm.conv_kernel"),
+        mamba_conv_bias=described.has("ssm_conv1d.bias"),
+        mamba_proj_bias=described.has("ssm_in.bias"),
+        mamba_rms_norm=described.has("ssm_norm.weight"),
+        mamba_norm_before_gate=False,
+        projectors_bias=described.has("ssm_out.bias"),
+    )
+
+
+def nemotron_h(described: Description) -> Any:
+    """Without experts, and without positions. Some files give its RMS norms' epsilon the name that others have for that
+    of layer norms."""
+    stated, common = described.stated, dict(described.common)
+    name = "attention.layer_norm_rms_epsilon"
+    eps = stated.positive(name if name in stated else "attention.layer_norm_epsilon")
+    if (window := described.window()) is not None:
+        raise described.file.not_run(f"attention.sliding_window is {window}, which does not say in which layers")
+    del common["num_hidden_layers"]  # which the kinds of the layers say
+    kinds = {"attention": "full_attention", "recurrence": "linear_attention", "mlp": "mlp"}
+    heads = _heads(described)
+    return NemotronHConfig(
+        **common,
+        layer_norm_epsilon=eps,
+        layers_block_type=[kinds[part] for part in described.parts],
+        attention_bias=described.has("attn_q.bias"),
+        mlp_bias=described.has_in("mlp", "ffn_up.bias"),
+        mamba_num_heads=heads,
+        mamba_head_dim=stated.count("ssm.inner_size") // heads,
+        ssm_state_size=stated.count("ssm.state_size"),
+        n_groups=stated.count("ssm.group_count"),
+        conv_kernel=stated.count("ssm.conv_kernel"),
+        use_conv_bias=described.has_in("recurrence", "ssm_conv1d.bias"),
+        use_bias=described.has_in("recurrence", "ssm_in.bias"),
+        time_step_min=1e-9,  # below which transformers raises the steps of a prompt, and not those of one token
+    )
+
+
+def _heads(described: Description) -> int:
+    """Of a recurrence."""
+    inner, heads = described.stated.count("ssm.inner_size"), described.stated.count("ssm.time_step_rank")
+    if inner % heads:
+        raise described.file.damaged(f"ssm.inner_size is {inner} for {heads} heads")
+    return int(heads)
+
+
 def _kinds(described: Description, recurrent: str) -> list[str]:
-    return [recurrent if each else "full_attention" for each in described.recurrent]
+    return [recurrent if part == "recurrence" else "full_attention" for part in described.parts]

@@ -55,7 +55,7 @@ class Names:
         if index is None:
             return (f"{self._outer[module]}.{kind}",)
         layer = self.recipe.layers[index]
-        if module == layer.mlp.numbers:
+        if layer.feed_forward is not None and module == layer.feed_forward.numbers:
             return ()
         names = self._layers[layer]
         found = names[inner] if inner in names else tuple(f"{each}.{kind}" for each in names[module])
@@ -63,10 +63,11 @@ class Names:
 
     def shapes(self, parameter: str, shape: Sequence[int]) -> list[tuple[int, ...]]:
         """Of the tensors of a parameter of this shape; see `same_shape`."""
-        index, inner = self._place(parameter)
-        mixer = None if index is None else self.recipe.layers[index].mixer
-        if isinstance(mixer, Mamba2) and inner == f"{mixer.norm.name}.weight":
-            return [(mixer.groups, mixer.width // mixer.groups)]
+        recurrence, inner = self._recurrence(parameter)
+        if isinstance(recurrence, Mamba2) and recurrence.norm and inner == f"{recurrence.norm.name}.weight":
+            return [(recurrence.groups, recurrence.width // recurrence.groups)]
+        if self.transposed(parameter):
+            shape = shape[::-1]
         tensors = self.tensors(parameter)
         return [(shape[0] // len(tensors), *shape[1:]) for _ in tensors]
 
@@ -101,36 +102,45 @@ class Names:
         index, inner = self._place(parameter)
         if index is None:
             return None
-        mixer, module = self.recipe.layers[index].mixer, inner.rpartition(".")[0]
-        if isinstance(mixer, DeltaRule):
-            return _rows_of_heads(mixer, inner, module)
-        if not isinstance(mixer, Attention) or not self.architecture.neighbours:
+        layer, module = self.recipe.layers[index], inner.rpartition(".")[0]
+        if isinstance(layer.recurs, DeltaRule):
+            return _rows_of_heads(layer.recurs, inner, module)
+        mixer = layer.attends
+        if mixer is None:
             return None
-        if len(mixer.qkv) == 1 or (mixer.rope is not None and mixer.rope.pairs):
+        if module == mixer.qkv[0] and mixer.order != "parts":
+            return _rows_of_joined(mixer)
+        if not self.architecture.neighbours or len(mixer.qkv) == 1 or (mixer.rope is not None and mixer.rope.pairs):
             return None
         heads = dict(zip(mixer.qkv, (mixer.heads, mixer.kv_heads), strict=False)).get(module, 0)
         return np.arange(heads * mixer.dim).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1) if heads else None
 
+    def transposed(self, parameter: str) -> bool:
+        """Whether transformers has a matrix by inputs, where the file has it by outputs."""
+        index, inner = self._place(parameter)
+        if index is None or not self.architecture.transposed:
+            return False
+        module, _, kind = inner.rpartition(".")
+        return kind == "weight" and module in self.recipe.layers[index].linears
+
     def columns(self, parameter: str) -> Order | None:
         """Which input of the file each input of a matrix is; None where they lie alike. See `rows`."""
-        index, inner = self._place(parameter)
-        mixer = None if index is None else self.recipe.layers[index].mixer
-        if not isinstance(mixer, DeltaRule) or inner != f"{mixer.out}.weight":
+        recurrence, inner = self._recurrence(parameter)
+        if not isinstance(recurrence, DeltaRule) or inner != f"{recurrence.out}.weight":
             return None
-        return _by_key_head(mixer, mixer.value_dim)
+        return _by_key_head(recurrence, recurrence.value_dim)
 
     def is_decay(self, parameter: str) -> bool:
         """Whether files hold -exp of this parameter."""
-        index, inner = self._place(parameter)
-        mixer = None if index is None else self.recipe.layers[index].mixer
-        return isinstance(mixer, DeltaRule | Mamba2) and inner == mixer.decay
+        recurrence, inner = self._recurrence(parameter)
+        return isinstance(recurrence, DeltaRule | Mamba2) and inner == recurrence.decay
 
     def unused(self, file: GgufFile) -> set[str]:
         """Tensors that files may hold and no model reads: keys and values of layers that attend to those of another,
         which checkpoints of Gemma 4 have, and heads that draft."""
         layers = len(self.recipe.layers)
-        attentions = ((index, layer.mixer) for index, layer in enumerate(self.recipe.layers))
-        shared = [index for index, mixer in attentions if isinstance(mixer, Attention) and mixer.keys_of is not None]
+        attentions = ((index, layer.attends) for index, layer in enumerate(self.recipe.layers))
+        shared = [index for index, each in attentions if each is not None and each.keys_of is not None]
         found = {f"blk.{index}.{name}.weight" for index in shared for name in ("attn_k", "attn_v", "attn_k_norm")}
         architecture = file.metadata.text("general.architecture")
         drafting = range(layers, layers + file.metadata.whole(f"{architecture}.{DRAFTING}", 0))
@@ -139,12 +149,17 @@ class Names:
     def may_be_missing(self, parameter: str) -> bool:
         """Whether a file may leave this out, which is zero then: the bias of an attention's output."""
         index, inner = self._place(parameter)
-        mixer = None if index is None else self.recipe.layers[index].mixer
-        return isinstance(mixer, Attention) and inner == f"{mixer.out}.bias"
+        attention = None if index is None else self.recipe.layers[index].attends
+        return attention is not None and inner == f"{attention.out}.bias"
 
     def _linears(self) -> Iterator[str]:
         for index, layer in enumerate(self.recipe.layers):
             yield from (f"{self._prefix}{index}.{name}" for name in layer.linears)
+
+    def _recurrence(self, parameter: str) -> tuple[Recurrent | None, str]:
+        """The recurrence of a parameter's layer, if there is one, and its name below the layer."""
+        index, inner = self._place(parameter)
+        return None if index is None else self.recipe.layers[index].recurs, inner
 
     def _place(self, parameter: str) -> tuple[int | None, str]:
         """The number of a layer and a name below it; None and a name below the model outside of layers."""
@@ -157,6 +172,14 @@ class Names:
 def same_shape(found: Sequence[int], wanted: Sequence[int]) -> bool:
     """Whether shapes are the same but for axes of one, which files drop or add."""
     return [n for n in found if n != 1] == [n for n in wanted if n != 1]
+
+
+def _rows_of_joined(attention: Attention) -> Order:
+    """Of a matrix that has query, key and value of each head, or of each group that shares a key, together."""
+    shared, groups, dim = attention.heads // attention.kv_heads, attention.kv_heads, attention.dim
+    queries = np.arange(attention.heads * dim).reshape(groups, shared * dim)
+    keys = np.arange(groups * dim).reshape(groups, dim) + queries.size
+    return np.concatenate([queries, keys, keys + keys.size], axis=1).reshape(-1)
 
 
 def _rows_of_heads(mixer: DeltaRule, inner: str, module: str) -> Order | None:
@@ -181,38 +204,38 @@ def _by_key_head(mixer: DeltaRule, width: int) -> Order | None:
 
 
 def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
-    mixer, own = layer.mixer, layer.input
+    attention, recurrence, own = layer.attends, layer.recurs, layer.input
     yield "attn_norm", layer.attention_in
     yield "post_attention_norm", layer.attention_out
     yield "ffn_norm", layer.mlp_in
     yield "post_ffw_norm", layer.mlp_out
-    if isinstance(mixer, Attention):
-        yield "attn_q_norm", mixer.q_norm
-        yield "attn_k_norm", mixer.k_norm
-    elif isinstance(mixer, DeltaRule | Mamba2):
-        yield "ssm_norm", mixer.norm
+    if attention is not None:
+        yield "attn_q_norm", attention.q_norm
+        yield "attn_k_norm", attention.k_norm
+    if isinstance(recurrence, DeltaRule | Mamba2):
+        yield "ssm_norm", recurrence.norm
     yield "post_norm", None if own is None else own.norm
 
 
 def _of_layer(layer: Layer, architecture: Architecture) -> Named:
     """What a file calls the modules of a layer, and its parameters that are in no module."""
-    mlp, called = layer.mlp, architecture.names
-    found: Named = {mlp.down: ("ffn_down",)}
-    if architecture.halves:
+    mlp, called = layer.feed_forward, architecture.names
+    found: Named = {} if mlp is None else {mlp.down: ("ffn_down",)}
+    if mlp is not None and architecture.halves:
         found[mlp.gate_up[0]] = ("ffn_gate", "ffn_up")
-    else:
+    elif mlp is not None:
         found |= zip(mlp.gate_up, (("ffn_gate",), ("ffn_up",))[-len(mlp.gate_up) :], strict=True)
     if (own := layer.input) is not None:
         found |= {own.gate: ("inp_gate",), own.out: ("proj",)}
     if layer.factor is not None:
         found[layer.factor] = ("layer_output_scale.weight",)
-    if isinstance(layer.mixer, Attention):
-        found |= _of_attention(layer.mixer)
-    elif layer.mixer is not None:
-        found |= _of_recurrence(layer.mixer)
+    for mixer in layer.mixers:
+        found |= _of_attention(mixer) if isinstance(mixer, Attention) else _of_recurrence(mixer)
     for role, norm in _norms(layer):
         if norm is not None and norm.name is not None:
-            found.setdefault(norm.name, (called.get(role, role),))  # a parallel layer has one norm for both
+            name = f"{norm.name}.weight" if role in architecture.bare else norm.name
+            # a parallel layer may have one norm for both
+            found.setdefault(name, (called.get(norm.name, called.get(role, role)),))
     return found
 
 

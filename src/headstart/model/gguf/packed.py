@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from headstart.model import native
 from headstart.model.coded import fits_kernels, with_codes
@@ -42,12 +43,14 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
         if not _stays(file, names, name):
             return None
         matrix = grouped_matrix(file, names, f"{name}.weight")
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear | Conv1D):
             return GroupedLinear(matrix, _bias(file, names, name, module))
         return GroupedEmbedding(matrix, dtype, float(getattr(module, "scalar_embed_scale", 1.0)))
 
     model = with_codes(config, dtype, coded)
     weights.fill(model, file, config)
+    if next(model.parameters(), None) is None:  # OLMo 1: its norms have no weights, and a model's dtype is that of one
+        model.register_parameter("nothing", nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False))
     return model.eval()
 
 
@@ -69,10 +72,10 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
     return int(total)
 
 
-def _bias(file: GgufFile, names: Names, name: str, module: nn.Linear) -> Tensor | None:
+def _bias(file: GgufFile, names: Names, name: str, module: nn.Linear | Conv1D) -> Tensor | None:
     if module.bias is None:
         return None
-    bias = torch.empty(module.out_features)
+    bias = torch.empty(module.bias.shape)
     weights.read(file, names, f"{name}.bias", bias)
     return bias
 

@@ -45,7 +45,7 @@ def check_tensors(file: GgufFile, config: Any) -> None:
             raise file.damaged(f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
         if name not in file.tensors and not names.may_be_missing(parameter):
             raise file.damaged(f"tensor {name!r} is missing")
-    rope = config.rope_parameters or {}
+    rope = getattr(config, "rope_parameters", None) or {}
     by_length = {LONG_FACTORS, SHORT_FACTORS} if rope.get("rope_type") == "longrope" else set()
     divided = {FREQUENCIES} if names.architecture.frequencies else set()
     others = names.unused(file) | by_length | divided | names.architecture.tensors
@@ -103,7 +103,7 @@ def activation_numbers(file: GgufFile, names: Names) -> dict[int, dict[str, floa
         DamagedModel: they are missing, or not one for each layer.
     """
     layers = names.recipe.layers
-    if all(layer.mlp.numbers is None for layer in layers):
+    if all(layer.feed_forward is None or layer.feed_forward.numbers is None for layer in layers):
         return {}
     found = {name: file.metadata.each(f"xielu.{name}", len(layers)) for name in ("alpha_p", "alpha_n", "beta", "eps")}
     return {index: {name: each[index] for name, each in found.items()} for index in range(len(layers))}
@@ -141,6 +141,8 @@ def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
     """
     tensors = [file.tensors[name] for name in names.tensors(parameter) if name in file.tensors]
     order, columns = names.rows(parameter), names.columns(parameter)
+    if names.transposed(parameter):
+        to = to.T
     if not tensors:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
     elif to.dim() != 2:

@@ -6,7 +6,8 @@
 // panels of outputs, in blocks of queries or in columns of a state, never inside a sum. The residual stream is float32.
 //
 // A layer attends, or it is recurrent: see mixers.h. What either makes of the rows goes through `out` into the stream. Then
-// comes its MLP. A layer may lack one of the two; then the products of that part have no weights.
+// comes its MLP. A layer may lack one of the two; then the products of that part have no weights. A layer may also do both
+// on the same input, which `qkv` makes for both side by side; what its recurrence makes then goes through `beside_out`.
 //
 // A drafting head (EAGLE) is such a decoder too, of one layer, but for its ends: its rows begin with hidden states,
 // and the row that leaves its layer is wanted as well, to begin the next step's with. See `DraftHead`.
@@ -27,11 +28,11 @@
 enum Activation : int32_t { SILU, GELU_TANH, GELU, RELU, RELU2, XIELU };
 
 struct Layer {
-    Mixer mixer;                                 // what it is instead of attention, if it is
+    Mixer mixer;                                 // what it is instead of attention, or beside it, if it is
     Norm attention_in, attention_out;            // before and after attention: its input, and what it adds
     Norm mlp_in, mlp_out;
     Norm q_norm, k_norm, v_norm;                 // of each head, or of all heads together: see `norm_over_all`
-    Product qkv, out, gate_up, down;             // gate_up: `up` alone where there is no gate
+    Product qkv, out, beside_out, gate_up, down; // gate_up: `up` alone where there is no gate
     Product input_gate, input_out;               // of an input of this layer's own for each token (Gemma 4), or empty
     Norm input_norm;
     const float *cosine, *sine;                  // [positions, rotary / 2], or null: no rotation
@@ -41,8 +42,10 @@ struct Layer {
     int64_t heads, kv_heads, dim, rotary;        // rotary: numbers of a head that turn, the first ones
     int64_t keys_of;                             // the layer whose keys and values it attends to; itself mostly
     int64_t window;                              // which of the batch's `visible` its attention uses
+    int64_t mixer_from;                          // where in a row of `qkv` the recurrence's part begins
     float scaling, softcap;                      // softcap: 0 for none
-    float residual_factor, layer_factor;         // of what attention and MLP add; of the stream after the layer
+    float mixer_factor, beside_factor;           // of what goes through `out` and `beside_out`
+    float mlp_factor, gate_factor, layer_factor; // of what the MLP adds; of its gate; of the stream after the layer
     int32_t activation, gated;
     int32_t norm_over_all, gain_by_head;         // q_norm and k_norm of all heads together; of each by its own gain
     int32_t norm_after_rotation, value_is_key;
@@ -131,6 +134,7 @@ struct Buffers {
     std::vector<float> x, scale, y, query, attended;  // x: the residual stream
     std::vector<float> inputs;                        // of layers with inputs of their own: see `TokenInputs`
     std::vector<float> channels, gates, zeros;        // of recurrent layers: see `Mixed`
+    std::vector<float> beside;                        // what recurrences beside attention add
     std::vector<float> scratch;
     int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0;  // numbers of each part of a thread's scratch
 
@@ -166,18 +170,24 @@ struct Buffers {
     }
 };
 
-// What a part of a layer adds to the stream, and how: x = (x + factor * norm(y)) * after.
+// What a part of a layer adds to the stream, and how: x = (x + factor * norm(y) + beside_factor * beside) * after.
 struct Added {
     float *y;        // or null: nothing
     Norm norm;
     float factor, after;
+    const float *beside;  // or null
+    float beside_factor;
 };
 
 inline void add_row(float *x, const Added &added, int64_t r, int64_t width) {
     float *y = added.y + r * width;
     if (added.norm.kind) norm_row(y, added.norm, width, y);
     for (int64_t i = 0; i < width; i += LANES) {
-        Vec v = load(x + i) + load(y + i) * added.factor;
+        Vec v = load(x + i);
+        if (added.beside)
+            v = v + (load(y + i) * added.factor + load(added.beside + r * width + i) * added.beside_factor);
+        else
+            v = v + load(y + i) * added.factor;
         if (added.after != 1.0f) v = v * added.after;
         store(x + i, v);
     }
@@ -220,7 +230,8 @@ void gate_by(const Layer &layer, const float *y, int64_t count, float *row, uint
         const float *g = y + r * (layer.gated ? 2 : 1) * width, *u = g + width;
         if (layer.gated)
             for (int64_t i = 0; i < width; i += LANES)
-                store(row + i, activated<ACTIVATION>(load(g + i), layer.activation_numbers) * load(u + i));
+                store(row + i,
+                      activated<ACTIVATION>(load(g + i) * layer.gate_factor, layer.activation_numbers) * load(u + i));
         else
             for (int64_t i = 0; i < width; i += LANES)
                 store(row + i, activated<ACTIVATION>(load(g + i), layer.activation_numbers));
@@ -284,11 +295,10 @@ inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t 
 template <class KV>
 void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, KV *keys, KV *values,
             float *head, float *query) {
-    const int64_t all = layer.qkv.results / s.dim;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         const int64_t slot = batch.slots[r], place = batch.places[r], position = batch.positions[r];
-        float *row = y + r * all * s.dim;
+        float *row = y + r * layer.qkv.results;
         if (layer.norm_over_all) {
             if (layer.q_norm.kind) norm_row(row, layer.q_norm, s.heads * s.dim, row);
             if (layer.k_norm.kind && stores)
@@ -343,7 +353,8 @@ void attend(const float *query, const float *y, const KV *keys, const KV *values
         const int64_t width = s.heads * s.dim;
         const float *row = attended + selected.row(n) * width;
         if (layer.attention_gated) {
-            const float *gate = y + (selected.row(n) + 1) * layer.qkv.results - width;
+            const int64_t own = layer.mixer.kind ? layer.mixer_from : layer.qkv.results;
+            const float *gate = y + selected.row(n) * layer.qkv.results + own - width;
             for (int64_t i = 0; i < width; i += LANES) store(scratch.row + i, load(row + i) * sigmoid(load(gate + i)));
             row = scratch.row;
         }
@@ -351,17 +362,18 @@ void attend(const float *query, const float *y, const KV *keys, const KV *values
     }
 }
 
-// What a recurrent layer makes of y, the outputs of its input product.
+// What a recurrence makes of y, the outputs of its layer's input product, as rows of the next product.
 void recur(const Layer &layer, int64_t index, const Batch &batch, const float *y, const Mixed &mixed, const Scratch &scratch,
-           float *mixed_rows, const Selected &selected, uint8_t *rows, float *scale) {
-    const int64_t width = layer.out.inputs;
+           float *mixed_rows, const Selected &selected, const Product &next, uint8_t *rows, float *scale) {
+    const int64_t width = next.inputs;
+    y += layer.mixer_from;
     mix(layer.mixer, *batch.walks, index, batch.segments, batch.slots, y, layer.qkv.results, mixed, scratch.states,
         mixed_rows);
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < selected.count; n++) {
         const int64_t r = selected.row(n);
         gate_output(layer.mixer, mixed_rows + r * width, y + r * layer.qkv.results, scratch.row);
-        convert_row(layer.out, scratch.row, n, selected.count, rows, scale);
+        convert_row(next, scratch.row, n, selected.count, rows, scale);
     }
 }
 
@@ -553,7 +565,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
                 norm(x, added, layer.mlp_in, false, selected.count, layer.gate_up, scratch.row, rows, scale);
                 tap(batch, x, l, model.width);
                 feed(layer, selected.count, y, scratch, rows, scale);
-                added = Added{y, layer.mlp_out, layer.residual_factor, layer.layer_factor};
+                added = Added{y, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
                 continue;
             }
             if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
@@ -562,9 +574,12 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
                 norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch.row, rows, scale);
             tap(batch, x, l, model.width);
             multiply(layer.qkv, rows, scale, batch.count, scratch.sums, y);
-            if (layer.mixer.kind) {
-                recur(layer, l, batch, y, mixed, scratch, attended, selected, rows, scale);
-            } else {
+            float *beside = layer.beside_out.weights ? b.beside.data() : nullptr;
+            if (layer.mixer.kind)
+                recur(layer, l, batch, y, mixed, scratch, attended, selected, beside ? layer.beside_out : layer.out, rows,
+                      scale);
+            if (beside) multiply(layer.beside_out, rows, scale, selected.count, scratch.sums, beside);
+            if (beside || !layer.mixer.kind) {
                 const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
                 KV *keys = (KV *)batch.keys[layer.keys_of], *values = (KV *)batch.values[layer.keys_of];
                 rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch.row, query);
@@ -572,18 +587,19 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             }
             if (selected.rows) gather_rows(x, selected, model.width);
             multiply(layer.out, rows, scale, selected.count, scratch.sums, y);
-            added = Added{y, layer.attention_out, layer.residual_factor, layer.down.weights ? 1.0f : layer.layer_factor};
+            const float after = layer.down.weights ? 1.0f : layer.layer_factor;
+            added = Added{y, layer.attention_out, layer.mixer_factor, after, beside, layer.beside_factor};
             if (!layer.down.weights) continue;
             norm(x, added, layer.mlp_in, layer.parallel, selected.count, layer.gate_up, scratch.row, rows, scale);
             feed(layer, selected.count, y, scratch, rows, scale);
-            added = Added{y, layer.mlp_out, layer.residual_factor, layer.layer_factor};
+            added = Added{y, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
             if (!layer.input_gate.weights) continue;
             added.after = 1.0f;
             norm(x, added, Norm{}, false, selected.count, layer.input_gate, scratch.row, rows, scale);
             multiply(layer.input_gate, rows, scale, selected.count, scratch.sums, y);
             gate_input(model, b.inputs.data(), layer, l, selected, y, scratch.row, rows, scale);
             multiply(layer.input_out, rows, scale, selected.count, scratch.sums, y);
-            added = Added{y, layer.input_norm, 1.0f, layer.layer_factor};
+            added = Added{y, layer.input_norm, 1.0f, layer.layer_factor, nullptr, 0};
         }
         final_norm_and_head(model, batch, tapped ? all : judged, x, added, scratch, rows, scale);
     }
@@ -599,7 +615,8 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
         heads = std::max(heads, layer.heads * layer.dim);
         dim = std::max(dim, layer.dim);
         if (const Mixer &m = layer.mixer; m.kind) {
-            heads = std::max(heads, layer.out.inputs);
+            heads = std::max(heads, m.heads * m.value_dim);
+            if (layer.beside_out.weights) Buffers::grow(b.beside, padded * model.width);
             states = std::max(states, states_of(m, *batch.walks));
             Buffers::grow(b.zeros, m.channels);
             if (m.kind != SHORT_CONV) {
@@ -607,7 +624,8 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
                 Buffers::grow(b.gates, visits * 2 * padded_heads(m));
             }
         }
-        for (const Product *p : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down, &layer.input_gate, &layer.input_out}) {
+        for (const Product *p : {&layer.qkv, &layer.out, &layer.beside_out, &layer.gate_up, &layer.down, &layer.input_gate,
+                                 &layer.input_out}) {
             if (!p->weights) continue;
             bytes = std::max(bytes, p->row_bytes());
             widest = std::max(widest, p->results);
@@ -650,14 +668,16 @@ std::string layout() {
     FIELD(Mixer, taps), FIELD(Mixer, conv_bias), FIELD(Mixer, decay), FIELD(Mixer, step_bias), FIELD(Mixer, skip);
     FIELD(Mixer, norm), FIELD(Mixer, channels), FIELD(Mixer, gates), FIELD(Mixer, heads), FIELD(Mixer, groups);
     FIELD(Mixer, key_dim), FIELD(Mixer, value_dim), FIELD(Mixer, kind), FIELD(Mixer, written);
+    FIELD(Mixer, gate_factor), FIELD(Mixer, step_factor), FIELD(Mixer, norm_first);
     STRUCT(Layer);
     FIELD(Layer, mixer), FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
     FIELD(Layer, q_norm), FIELD(Layer, k_norm), FIELD(Layer, v_norm), FIELD(Layer, qkv), FIELD(Layer, out);
-    FIELD(Layer, gate_up), FIELD(Layer, down), FIELD(Layer, input_gate), FIELD(Layer, input_out);
+    FIELD(Layer, beside_out), FIELD(Layer, gate_up), FIELD(Layer, down), FIELD(Layer, input_gate), FIELD(Layer, input_out);
     FIELD(Layer, input_norm), FIELD(Layer, cosine), FIELD(Layer, sine), FIELD(Layer, query_factors);
     FIELD(Layer, sinks), FIELD(Layer, activation_numbers), FIELD(Layer, heads), FIELD(Layer, kv_heads);
-    FIELD(Layer, dim), FIELD(Layer, rotary), FIELD(Layer, keys_of), FIELD(Layer, window), FIELD(Layer, scaling);
-    FIELD(Layer, softcap), FIELD(Layer, residual_factor), FIELD(Layer, layer_factor), FIELD(Layer, activation);
+    FIELD(Layer, dim), FIELD(Layer, rotary), FIELD(Layer, keys_of), FIELD(Layer, window), FIELD(Layer, mixer_from);
+    FIELD(Layer, scaling), FIELD(Layer, softcap), FIELD(Layer, mixer_factor), FIELD(Layer, beside_factor);
+    FIELD(Layer, mlp_factor), FIELD(Layer, gate_factor), FIELD(Layer, layer_factor), FIELD(Layer, activation);
     FIELD(Layer, gated), FIELD(Layer, norm_over_all), FIELD(Layer, gain_by_head), FIELD(Layer, norm_after_rotation);
     FIELD(Layer, value_is_key), FIELD(Layer, parallel), FIELD(Layer, attention_gated);
     STRUCT(TokenInputs);

@@ -1,4 +1,4 @@
-// Recurrent layers: what recipes/mixers.py says, along the walks of states.py, in float32.
+// Recurrent layers: what recipes/mixers.py says, along the walks of walks.py, in float32.
 //
 // A row's result is a function of its path. Each visit is one application of a layer's function to one row's numbers and
 // one state, always by the same instructions, so that a state has the same bits however the text was read. Threads share
@@ -14,7 +14,7 @@
 
 enum MixerKind : int64_t { ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2 };
 
-// What a layer is that does not attend. Its product `qkv` makes what it reads, side by side:
+// What a layer is that does not attend, or does beside it. Its product `qkv` makes what it reads, side by side:
 //   SHORT_CONV  [b | c | x], whose convolution takes b * x
 //   DELTA_RULE  [q k v | z | b | a], whose convolution takes q, k and v
 //   MAMBA2      [z | x B C | dt], whose convolution takes x, B and C
@@ -24,15 +24,17 @@ struct Mixer {
     const float *decay;              // [heads]: -exp(A)
     const float *step_bias;          // [heads]: what is added before softplus
     const float *skip;               // [heads], of MAMBA2: D
-    Norm norm;                       // of each head (DELTA_RULE), of each group by its own gain (MAMBA2)
+    Norm norm;                       // of each head (DELTA_RULE), of each group by its own gain (MAMBA2), or none
     int64_t channels, gates;         // of the convolution; further numbers of a row
     int64_t heads, groups;           // groups: heads of keys, which several heads share
     int64_t key_dim, value_dim;      // of a head's state, whose columns are its values
     int64_t kind;                    // MixerKind
     float written;                   // DELTA_RULE: a factor of beta
+    float gate_factor, step_factor;  // of MAMBA2's z and dt
+    int32_t norm_first;              // MAMBA2: the norm comes before the gate
 };
 
-// How the rows of each segment pass through the states of its slot, and where those lie: see states.py. Of the parts that
+// How the rows of each segment pass through the states of its slot, and where those lie: see walks.py. Of the parts that
 // end in `begin`, segment s has the entries from begin[s] to begin[s + 1] of what follows them.
 struct Walks {
     float *const *planes, *const *kept, *const *log;  // of each layer
@@ -60,7 +62,8 @@ struct Mixed {
 // Where the inputs of one segment lie that its walk numbers: its rows, the logged ones, those that the source has kept.
 class MixerInputs {
   public:
-    // y: the outputs of the layer's input product; first: the segment's first row.
+    // y: the mixer's part of the first row that the layer's input product makes, whose rows are `outputs` apart; first: the
+    // segment's first row.
     MixerInputs(const Mixer &m, const Walks &walks, int64_t layer, int64_t segment, int64_t slot, int64_t first, int64_t fed,
                 const float *y, int64_t outputs, const float *zeros)
         : fed_(fed), outputs_(outputs), channels_(m.channels), stride_(m.channels + m.gates) {
@@ -73,7 +76,7 @@ class MixerInputs {
         const float *rows = y + first * outputs;
         const int64_t width = m.heads * m.value_dim;
         rows_ = rows + (m.kind == MAMBA2 ? width : 0);
-        gates_ = rows + outputs - m.gates;
+        gates_ = rows + width + m.channels;
         factors_ = m.kind == SHORT_CONV ? rows + 2 * m.channels : nullptr;
     }
 
@@ -176,7 +179,7 @@ inline void make_gates(const Mixer &m, const float *from, float *to) {
     for (int64_t h = 0; h < m.heads; h += LANES) {
         const int64_t rest = m.heads - h;
         const float *steps = m.kind == DELTA_RULE ? from + m.heads : from;
-        const Vec step = softplus(load_some(steps + h, rest) + load_some(m.step_bias + h, rest));
+        const Vec step = softplus(load_some(steps + h, rest) * m.step_factor + load_some(m.step_bias + h, rest));
         store(to + h, exponential(step * load_some(m.decay + h, rest)));
         store(to + padded + h, m.kind == DELTA_RULE ? sigmoid(load_some(from + h, rest)) * m.written : step);
     }
@@ -186,7 +189,8 @@ inline void make_gates(const Mixer &m, const float *from, float *to) {
 struct Step {
     const float *key, *query, *value;  // [key_dim] twice, and a tile of values
     float kept, written, skip;
-    float *state, *out;                // what it makes: a state, which may lie where the one before it does, and an output
+    float *state, *out;                // what it makes: a state, which may lie where the one before it does, and an output,
+                                       // or null for a row that was read before
 };
 
 // Columns of a state that go through it together, with all their sums in registers: as many as there are registers for.
@@ -278,45 +282,108 @@ inline void write_state(const float *before, const Step &step, int64_t from, con
         }
 }
 
-// Some visits in turn, each of which goes on from the state that the one before it made (`before`, for the first), in the
-// columns from `from` on. The delta rule asks what a state holds of the next visit's key while the state is being written, so
-// that it is read once a visit.
-template <int COUNT, bool DELTA>
+// Some visits of DELTA_RULE in turn, each of which goes on from the state that the one before it made (`before`, for the
+// first), in the columns from `from` on. What a state holds of the next visit's key is asked while the state is being written,
+// so that it is read once a visit.
+template <int COUNT>
 inline void advance_columns(const float *before, const Step *steps, int64_t count, int64_t keys, int64_t width, int64_t from) {
     constexpr int SUMS = Sums<COUNT>::SUMS;
     Sums<COUNT> asked, held;
     held.clear();
     before += from;
-    if constexpr (DELTA)
-        for (int64_t i = 0; i < keys; i += SUMS)
+    for (int64_t i = 0; i < keys; i += SUMS)
+        HEADSTART_UNROLL
+        for (int a = 0; a < SUMS; a++) {
+            const Columns by_key = spread(steps->key[i + a]);
             HEADSTART_UNROLL
-            for (int a = 0; a < SUMS; a++) {
-                const Columns by_key = spread(steps->key[i + a]);
-                HEADSTART_UNROLL
-                for (int t = 0; t < COUNT; t++)
-                    held.parts[a][t] =
-                        fused_columns(load_columns(before + (i + a) * width + t * COLUMNS), by_key, held.parts[a][t]);
-            }
+            for (int t = 0; t < COUNT; t++)
+                held.parts[a][t] =
+                    fused_columns(load_columns(before + (i + a) * width + t * COLUMNS), by_key, held.parts[a][t]);
+        }
     for (const Step *step = steps; step < steps + count; step++) {
         Columns written[COUNT];
         HEADSTART_UNROLL
         for (int t = 0; t < COUNT; t++) {
-            Columns value = load_columns(step->value + from + t * COLUMNS);
-            if constexpr (DELTA) value = fused_columns(-held.total(t), spread(step->kept), value);
-            written[t] = value * step->written;
+            const Columns value = load_columns(step->value + from + t * COLUMNS);
+            written[t] = fused_columns(-held.total(t), spread(step->kept), value) * step->written;
         }
-        if (DELTA && step + 1 < steps + count)
-            write_state<COUNT, DELTA>(before, *step, from, written, step[1].key, keys, width, asked, held);
+        if (step + 1 < steps + count)
+            write_state<COUNT, true>(before, *step, from, written, step[1].key, keys, width, asked, held);
         else
             write_state<COUNT, false>(before, *step, from, written, nullptr, keys, width, asked, held);
         HEADSTART_UNROLL
-        for (int t = 0; t < COUNT; t++) {
-            Columns output = asked.total(t);
-            if constexpr (!DELTA)
-                output = fused_columns(load_columns(step->value + from + t * COLUMNS), spread(step->skip), output);
-            store_columns(step->out + from + t * COLUMNS, output);
-        }
+        for (int t = 0; t < COUNT; t++) store_columns(step->out + from + t * COLUMNS, asked.total(t));
         before = step->state + from;
+    }
+}
+
+// Visits of MAMBA2 that make their states in the same place, of which only the last has an output where ASKED: each number
+// of the state is read and written once for all of them, which is most of what a visit takes.
+template <int COUNT, int VISITS, bool ASKED>
+inline void replay_columns(const float *before, const Step *steps, int64_t keys, int64_t width, int64_t from) {
+    constexpr int SUMS = Sums<COUNT>::SUMS;
+    const Step &last = steps[VISITS - 1];
+    Columns kept[VISITS], written[VISITS][COUNT];
+    HEADSTART_UNROLL
+    for (int v = 0; v < VISITS; v++) {
+        kept[v] = spread(steps[v].kept);
+        HEADSTART_UNROLL
+        for (int t = 0; t < COUNT; t++) written[v][t] = load_columns(steps[v].value + from + t * COLUMNS) * steps[v].written;
+    }
+    Sums<COUNT> asked;
+    asked.clear();
+    for (int64_t i = 0; i < keys; i += SUMS)
+        HEADSTART_UNROLL
+        for (int a = 0; a < SUMS; a++) {
+            Columns made[COUNT];
+            HEADSTART_UNROLL
+            for (int t = 0; t < COUNT; t++) made[t] = load_columns(before + from + (i + a) * width + t * COLUMNS);
+            HEADSTART_UNROLL
+            for (int v = 0; v < VISITS; v++) {
+                const Columns by_key = spread(steps[v].key[i + a]);
+                HEADSTART_UNROLL
+                for (int t = 0; t < COUNT; t++) made[t] = fused_columns(made[t], kept[v], written[v][t] * by_key);
+            }
+            HEADSTART_UNROLL
+            for (int t = 0; t < COUNT; t++) store_columns(last.state + from + (i + a) * width + t * COLUMNS, made[t]);
+            if constexpr (!ASKED) continue;
+            const Columns by_query = spread(last.query[i + a]);
+            HEADSTART_UNROLL
+            for (int t = 0; t < COUNT; t++) asked.parts[a][t] = fused_columns(made[t], by_query, asked.parts[a][t]);
+        }
+    if constexpr (!ASKED) return;
+    HEADSTART_UNROLL
+    for (int t = 0; t < COUNT; t++) {
+        const Columns value = load_columns(last.value + from + t * COLUMNS);
+        store_columns(last.out + from + t * COLUMNS, fused_columns(value, spread(last.skip), asked.total(t)));
+    }
+}
+
+// Some visits of MAMBA2 in turn, those that were read before together with what comes after them.
+template <int COUNT>
+inline void replay(const float *before, const Step *steps, int64_t count, int64_t keys, int64_t width, int64_t from) {
+    for (const Step *step = steps, *end = steps + count; step < end;) {
+        const auto goes_on = [&](int n) {
+            return step + n < end && !step[n - 1].out && step[n].state == step[n - 1].state;
+        };
+        const int visits = !goes_on(1) ? 1 : !goes_on(2) ? 2 : !goes_on(3) ? 3 : 4;
+        const bool asked = step[visits - 1].out;
+        switch (visits) {
+#define HEADSTART_REPLAY(n) \
+    case n: \
+        if (asked) \
+            replay_columns<COUNT, n, true>(before, step, keys, width, from); \
+        else \
+            replay_columns<COUNT, n, false>(before, step, keys, width, from); \
+        break
+            HEADSTART_REPLAY(1);
+            HEADSTART_REPLAY(2);
+            HEADSTART_REPLAY(3);
+            HEADSTART_REPLAY(4);
+#undef HEADSTART_REPLAY
+        }
+        before = step[visits - 1].state;
+        step += visits;
     }
 }
 
@@ -325,7 +392,10 @@ template <int TILES, bool DELTA>
 void advance(const float *before, const Step *steps, int64_t count, int64_t keys) {
     constexpr int WIDTH = TILES * LANES, COUNT = TILES < TOGETHER ? TILES : TOGETHER;
     for (int64_t from = 0; from < WIDTH; from += COUNT * COLUMNS)
-        advance_columns<COUNT, DELTA>(before, steps, count, keys, WIDTH, from);
+        if constexpr (DELTA)
+            advance_columns<COUNT>(before, steps, count, keys, WIDTH, from);
+        else
+            replay<COUNT>(before, steps, count, keys, WIDTH, from);
 }
 
 inline int64_t tile_width(const Mixer &m) { return m.value_dim % (2 * LANES) ? LANES : 2 * LANES; }
@@ -378,7 +448,8 @@ void walk_tile(const Mixer &m, const Walks &walks, int64_t layer, int64_t segmen
                               gates[padded + head],
                               DELTA ? 0 : m.skip[head],
                               states + depths[v] * numbers,
-                              row < fed ? out + row * width + column : unread};
+                              DELTA ? unread : nullptr};
+            if (row < fed) steps[count - 1].out = out + row * width + column;
             if (depths[v] == 0) text = states;
             v++;
         } while (count < RUN && v < visits && goes_on(v) && !(stored < stores && walks.store_visits[stored] == v));
@@ -421,12 +492,18 @@ inline void gate_output(const Mixer &m, const float *output, const float *y, flo
         for (int64_t i = 0; i < width; i += LANES) store(to + i, load(to + i) * silu(load(z + i)));
         return;
     }
-    for (int64_t i = 0; i < width; i += LANES) store(to + i, load(output + i) * silu(load(y + i)));
-    const int64_t each = width / m.groups;
-    for (int64_t i = 0; i < width; i += each) {
+    const int64_t each = m.norm.kind ? width / m.groups : width;
+    for (int64_t at = 0; at < width; at += each) {
+        const float *from = output + at;
         Norm norm = m.norm;
-        norm.gain += i;
-        norm_row(to + i, norm, each, to + i);
+        norm.gain += at;
+        if (m.norm_first) {
+            norm_row(from, norm, each, to + at);
+            from = to + at;
+        }
+        for (int64_t i = 0; i < each; i += LANES)
+            store(to + at + i, load(from + i) * silu(load(y + at + i) * m.gate_factor));
+        if (norm.kind && !m.norm_first) norm_row(to + at, norm, each, to + at);
     }
 }
 

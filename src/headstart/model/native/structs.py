@@ -44,13 +44,14 @@ MOST_TAPS = 16
 
 
 class Mixer(ctypes.Structure):
-    """struct Mixer of mixers.h. Made without arguments it is none: the layer attends, or is an MLP alone."""
+    """struct Mixer of mixers.h. Made without arguments it is none: the layer attends alone, or is an MLP alone."""
 
     _fields_ = (
         *((name, _pointer) for name in ("taps", "conv_bias", "decay", "step_bias", "skip")),
         ("norm", Norm),
         *((name, _number) for name in ("channels", "gates", "heads", "groups", "key_dim", "value_dim", "kind")),
-        ("written", _real),
+        *((name, _real) for name in ("written", "gate_factor", "step_factor")),
+        ("norm_first", _flag),
     )
 
 
@@ -63,11 +64,13 @@ class Layer(ctypes.Structure):
             (name, Norm)
             for name in ("attention_in", "attention_out", "mlp_in", "mlp_out", "q_norm", "k_norm", "v_norm")
         ),
-        *((name, Product) for name in ("qkv", "out", "gate_up", "down", "input_gate", "input_out")),
+        *((name, Product) for name in ("qkv", "out", "beside_out", "gate_up", "down")),
+        *((name, Product) for name in ("input_gate", "input_out")),
         ("input_norm", Norm),
         *((name, _pointer) for name in ("cosine", "sine", "query_factors", "sinks", "activation_numbers")),
-        *((name, _number) for name in ("heads", "kv_heads", "dim", "rotary", "keys_of", "window")),
-        *((name, _real) for name in ("scaling", "softcap", "residual_factor", "layer_factor")),
+        *((name, _number) for name in ("heads", "kv_heads", "dim", "rotary", "keys_of", "window", "mixer_from")),
+        *((name, _real) for name in ("scaling", "softcap", "mixer_factor", "beside_factor", "mlp_factor")),
+        *((name, _real) for name in ("gate_factor", "layer_factor")),
         *((name, _flag) for name in ("activation", "gated")),
         *((name, _flag) for name in ("norm_over_all", "gain_by_head")),
         *((name, _flag) for name in ("norm_after_rotation", "value_is_key", "parallel", "attention_gated")),

@@ -23,6 +23,7 @@ BUILDERS = {
     "ernie4_5": "pairs.ernie4_5",
     "exaone4": "exaone.exaone4",
     "falcon": "gpt.falcon",
+    "falcon_h1": "mamba.falcon_h1",
     "gemma": "gemma.gemma",
     "gemma2": "gemma.gemma2",
     "gemma3_text": "gemma.gemma3",

@@ -1,4 +1,4 @@
-"""Models with Mamba-2 layers: Bamba, and Nemotron-H without experts."""
+"""Models with Mamba-2 layers: Bamba, Falcon-H1, and Nemotron-H without experts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headstart.model.recipes.stated import Stated
 
 
 def mamba2(stated: Stated) -> Mamba2:
-    """A Mamba-2 layer as configs of Bamba and Granite 4 H state it."""
+    """A Mamba-2 layer as configs of Bamba, Falcon-H1 and Granite 4 H state it."""
     stated.must_be("hidden_act", "silu")  # of the convolution too
     unlimited(stated)
     stated.without_effect("mamba_chunk_size")
@@ -27,7 +27,10 @@ def mamba2(stated: Stated) -> Mamba2:
         taps=stated.mamba_d_conv,
         norm=Norm("mamba.norm", stated.rms_norm_eps),
     )
-    stated.must_be("mamba_expand", found.width / stated.hidden_size)
+    if stated.get("mamba_d_ssm") is None:
+        stated.must_be("mamba_expand", found.width / stated.hidden_size)
+    else:  # Falcon-H1, whose class checks it against the heads
+        stated.without_effect("mamba_expand")
     return found
 
 
@@ -39,15 +42,59 @@ def unlimited(stated: Stated) -> None:
 def bamba(stated: Stated) -> Recipe:
     """Half of a head turns."""
     stated.without_effect("num_logits_to_keep", "z_loss_coefficient", "attn_layer_indices")  # said by `layer_types`
-    names = ("feed_forward.gate_proj", "feed_forward.up_proj")
-    attends = Layer(
+    attends = _layer(stated)
+    kinds = {"full_attention": attends, "linear_attention": replace(attends, mixer=mamba2(stated))}
+    return decoder(stated, stated.kinds(kinds), rms(stated, "model.final_layernorm"))
+
+
+def falcon_h1(stated: Stated) -> Recipe:
+    """Attention and Mamba-2 side by side in every layer, and a factor for nearly everything that is multiplied (muP).
+
+    Those of inputs stand at the outputs here, where they are the same, so no layer with one may have a bias. Those of
+    queries and keys are in the scaling of their scores.
+    """
+    attends, recurs = _layer(stated), mamba2(stated)
+    fed, ssm_fed = float(stated.attention_in_multiplier), float(stated.ssm_in_multiplier)
+    for name, factor in (("attention_bias", fed), ("mamba_proj_bias", ssm_fed)):
+        if factor != 1.0:
+            stated.must_be(name, False)
+    z, x, b, c, dt = (ssm_fed * float(each) for each in stated.ssm_multipliers)
+    gate, down = (float(each) for each in stated.mlp_multipliers)
+    stated.get("projectors_bias")
+    stated.without_effect("num_logits_to_keep")
+    norm_first = bool(stated.mamba_norm_before_gate)
+    attention = attends.attention
+    whole = replace(
+        attends,
+        mixer=replace(
+            attention,
+            scaling=attention.scaling * float(stated.key_multiplier) * fed**2,
+            factor=fed * float(stated.attention_out_multiplier),
+        ),
+        beside=replace(
+            recurs,
+            norm=recurs.norm if stated.mamba_rms_norm else None,
+            norm_first=norm_first and bool(stated.mamba_rms_norm),
+            factors=(z, x, b, c, dt),
+            factor=float(stated.ssm_out_multiplier),
+        ),
+        feed_forward=replace(attends.mlp, gate_factor=gate, factor=down),
+    )
+    return replace(
+        decoder(stated, [whole] * stated.num_hidden_layers, rms(stated, "model.final_layernorm")),
+        embedding_factor=float(stated.embedding_multiplier),
+        logit_factor=float(stated.lm_head_multiplier),
+    )
+
+
+def _layer(stated: Stated) -> Layer:
+    """A layer with attention, of Bamba and Falcon-H1."""
+    return Layer(
         attention(stated),
-        replace(mlp(stated), gate_up=names, down="feed_forward.down_proj"),
+        replace(mlp(stated), gate_up=("feed_forward.gate_proj", "feed_forward.up_proj"), down="feed_forward.down_proj"),
         rms(stated, "input_layernorm"),
         rms(stated, "pre_ff_layernorm"),
     )
-    kinds = {"full_attention": attends, "linear_attention": replace(attends, mixer=mamba2(stated))}
-    return decoder(stated, stated.kinds(kinds), rms(stated, "model.final_layernorm"))
 
 
 def nemotron_h(stated: Stated) -> Recipe:

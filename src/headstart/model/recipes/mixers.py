@@ -24,6 +24,7 @@ class ShortConv:
 
     gates = 0
     numbers = 0
+    factor = 1.0
 
     @property
     def outputs(self) -> int:
@@ -72,6 +73,8 @@ class DeltaRule:
     bias: str = "linear_attn.dt_bias"
     out: str = "linear_attn.out_proj"
 
+    factor = 1.0
+
     @property
     def channels(self) -> int:
         """Of the convolution: queries, keys and values of all heads."""
@@ -116,8 +119,14 @@ class Mamba2:
     state: int
     groups: int
     taps: int
-    norm: Norm
-    """Of each group's gated output."""
+    norm: Norm | None
+    """Of each group's gated output; None for none (Falcon-H1)."""
+    norm_first: bool = False
+    """Whether y is norm(o) * silu(z) instead."""
+    factors: tuple[float, float, float, float, float] = (1.0,) * 5
+    """Of z, x, B, C and dt, before anything is made of them (Falcon-H1)."""
+    factor: float = 1.0
+    """Of what it adds to the stream (Falcon-H1)."""
     inputs: tuple[str, ...] = ("mamba.in_proj",)
     conv: str = "mamba.conv1d"
     decay: str = "mamba.A_log"

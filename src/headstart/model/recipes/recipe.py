@@ -75,6 +75,8 @@ class Attention:
     (Qwen3.5)."""
     gate_by_head: bool = False
     """Whether `qkv` ends with a gate of one number for each head instead (LFM3), with `gated`."""
+    factor: float = 1.0
+    """Of what it adds to the stream (Falcon-H1)."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -84,7 +86,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Mlp:
-    """down(activation(gate x) * up x), or without a gate down(activation(up x))."""
+    """down(activation(gate_factor * gate x) * up x), or without a gate down(activation(up x))."""
 
     width: int
     activation: Activation
@@ -94,6 +96,9 @@ class Mlp:
     gated: bool = True
     numbers: str | None = None
     """The module with the learnt numbers of "xielu"."""
+    gate_factor: float = 1.0
+    factor: float = 1.0
+    """Of what it adds to the stream (Falcon-H1)."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,23 @@ class Layer:
     input: LayerInput | None = None
     factor: str | None = None
     """The tensor of one number by which the stream is multiplied after the layer (Gemma 4)."""
+    beside: Recurrent | None = None
+    """A recurrence that reads what attention, the mixer, reads, and whose output is added with its (Falcon-H1)."""
+
+    @property
+    def mixers(self) -> tuple[Attention | Recurrent, ...]:
+        """All that look at other tokens: none, one, or attention and the recurrence beside it."""
+        return tuple(each for each in (self.mixer, self.beside) if each is not None)
+
+    @property
+    def attends(self) -> Attention | None:
+        """Its attention, if it has any."""
+        return self.mixer if isinstance(self.mixer, Attention) else None
+
+    @property
+    def recurs(self) -> Recurrent | None:
+        """Its recurrence, if it has any."""
+        return self.beside if isinstance(self.mixer, Attention) else self.mixer
 
     @property
     def attention(self) -> Attention:
@@ -146,13 +168,13 @@ class Layer:
     @property
     def joined(self) -> list[tuple[str, ...]]:
         """The names of its linear layers that read the same input, by what they read."""
-        mixer = () if self.mixer is None else self.mixer.inputs
-        return [names for names in (mixer, () if self.feed_forward is None else self.feed_forward.gate_up) if names]
+        mixers = tuple(name for mixer in self.mixers for name in mixer.inputs)
+        return [names for names in (mixers, () if self.feed_forward is None else self.feed_forward.gate_up) if names]
 
     @property
     def linears(self) -> list[str]:
         """The names of all its linear layers."""
-        out = [] if self.mixer is None else [self.mixer.out]
+        out = [mixer.out for mixer in self.mixers]
         down = [] if self.feed_forward is None else [self.feed_forward.down]
         own = [] if self.input is None else [self.input.gate, self.input.out]
         return [*(name for names in self.joined for name in names), *out, *down, *own]
@@ -213,23 +235,22 @@ class Recipe:
         """Of all rows, and of the heads of attention and of states."""
         found = {self.width}
         for _, layer in self.kinds:
-            mixer, mlp = layer.mixer, layer.feed_forward
-            if mixer is not None:
+            for mixer in layer.mixers:
                 found |= {mixer.dim} if isinstance(mixer, Attention) else mixer.widths
+            mlp = layer.feed_forward
             found |= ({mlp.width} if mlp else set()) | ({layer.input.width} if layer.input else set())
         return found
 
     @property
     def stored(self) -> dict[int, Attention]:
         """The layers that store keys and values."""
-        found = {i: layer.mixer for i, layer in enumerate(self.layers) if isinstance(layer.mixer, Attention)}
-        return {i: attention for i, attention in found.items() if attention.keys_of is None}
+        found = ((i, layer.attends) for i, layer in enumerate(self.layers))
+        return {i: each for i, each in found if each is not None and each.keys_of is None}
 
     @property
     def recurrent(self) -> dict[int, Recurrent]:
         """The layers that keep a state."""
-        found = {i: layer.mixer for i, layer in enumerate(self.layers) if not isinstance(layer.mixer, Attention)}
-        return {i: mixer for i, mixer in found.items() if mixer is not None}
+        return {i: layer.recurs for i, layer in enumerate(self.layers) if layer.recurs is not None}
 
     @property
     def attentions(self) -> list[Attention]:

@@ -31,7 +31,7 @@ def _wrong(recipe: Recipe) -> Iterator[str]:
     )
     yield from _norms(recipe.final_norm, recipe.embedding_norm)
     for index, layer in enumerate(recipe.layers):
-        of = layer.mixer.keys_of if isinstance(layer.mixer, Attention) else None
+        of = None if layer.attends is None else layer.attends.keys_of
         if of is not None and not (0 <= of < index and of in recipe.stored):
             yield f"layer {index} has the keys of layer {of}"
     for _, layer in recipe.kinds:
@@ -39,12 +39,13 @@ def _wrong(recipe: Recipe) -> Iterator[str]:
 
 
 def _layer(layer: Layer) -> Iterator[str]:
-    if isinstance(layer.mixer, Attention):
-        yield from _attention(layer.mixer)
-    elif layer.mixer is not None:
-        yield from _recurrent(layer.mixer)
-    if layer.feed_forward is not None:
-        yield from _sizes(mlp_width=layer.feed_forward.width)
+    for mixer in layer.mixers:
+        yield from _attention(mixer) if isinstance(mixer, Attention) else _recurrent(mixer)
+    if layer.beside is not None and (layer.attends is None or layer.attention_out is not None):
+        yield "a recurrence stands beside no attention, or there is a norm of what they add"
+    if (mlp := layer.feed_forward) is not None:
+        yield from _sizes(mlp_width=mlp.width)
+        yield from _factors(gate_factor=mlp.gate_factor, mlp_factor=mlp.factor)
     elif layer.mixer is None:
         yield "a layer has neither a mixer nor an MLP"
     yield from _factors(residual_factor=layer.residual_factor)
@@ -64,7 +65,9 @@ def _attention(found: Attention) -> Iterator[str]:
         yield f"{found.heads} heads cannot share {found.kv_heads} heads of keys"
     if found.rope is not None and (not 0 < found.rope.rotary <= found.dim or found.rope.rotary % 2):
         yield f"{found.rope.rotary} numbers of a head of {found.dim} turn"
-    yield from _factors(scaling=found.scaling, softcap=found.softcap, query_beta=found.query_beta)
+    yield from _factors(
+        scaling=found.scaling, softcap=found.softcap, query_beta=found.query_beta, attention_factor=found.factor
+    )
     yield from _sizes(query_origin=found.query_origin)
     yield from _norms(found.q_norm, found.k_norm, found.v_norm)
 
@@ -80,6 +83,9 @@ def _recurrent(found: Recurrent) -> Iterator[str]:
     yield from _norms(found.norm)
     if isinstance(found, DeltaRule):
         yield from _factors(beta_factor=found.beta_factor)
+    else:
+        parts = zip(("z", "x", "B", "C", "dt"), found.factors, strict=True)
+        yield from _factors(recurrence_factor=found.factor, **{f"factor_of_{part}": factor for part, factor in parts})
     shared = found.key_heads if isinstance(found, DeltaRule) else found.groups
     if not wrong and found.heads % shared:
         yield f"{found.heads} heads of a recurrence cannot share {shared}"

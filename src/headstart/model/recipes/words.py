@@ -59,22 +59,24 @@ def rest_of(recipe: Recipe) -> str:
 
 
 def _span(layer: Layer) -> str:
-    mixer = layer.mixer
-    if isinstance(mixer, Attention):
-        return "full attention" if mixer.window is None else f"window {mixer.window}"
-    return "MLP alone" if mixer is None else _RECURRENT[type(mixer)]
+    attention, recurrence = layer.attends, layer.recurs
+    said = [] if attention is None else ["full attention" if attention.window is None else f"window {attention.window}"]
+    said += [] if recurrence is None else [_RECURRENT[type(recurrence)]]
+    return " beside ".join(said) or "MLP alone"
 
 
 def _mixer(layer: Layer) -> str:
-    if isinstance(layer.mixer, Attention):
-        return _attention(layer.mixer)
-    return "none" if layer.mixer is None else _recurrence(layer.mixer)
+    attention, recurrence = layer.attends, layer.recurs
+    if recurrence is None:
+        return "none" if attention is None else _attention(attention)
+    made = _recurrence(recurrence)
+    return f"none: {made}" if attention is None else f"{_attention(attention)}; beside it {made}"
 
 
 def _recurrence(found: Recurrent) -> str:
     conv = f"a convolution over {found.taps} tokens of {found.channels} channels"
     if isinstance(found, ShortConv):
-        return f"none: {conv}"
+        return conv
     if isinstance(found, DeltaRule):
         keys = "" if found.key_heads == found.heads else f" on {found.key_heads} of keys"
         state = f"{found.key_dim} x {found.value_dim}"
@@ -82,7 +84,7 @@ def _recurrence(found: Recurrent) -> str:
         keys = "" if found.groups == found.heads else f" in groups of {found.heads // found.groups}"
         state = f"{found.dim} x {found.state}"
     signs = "; states may change their sign" if isinstance(found, DeltaRule) and found.beta_factor > 1 else ""
-    return f"none: {found.heads} heads{keys}, each with a state of {state}{signs}; {conv}"
+    return f"{found.heads} heads{keys}, each with a state of {state}{signs}; {conv}"
 
 
 def _attention(found: Attention) -> str:
@@ -112,9 +114,9 @@ def _normed(found: Attention) -> str:
 
 
 def _positions(layer: Layer, learned: bool) -> str:
-    mixer = layer.mixer
-    if not isinstance(mixer, Attention):
-        return "none" if mixer is None else "the order of the text"
+    mixer = layer.attends
+    if mixer is None:
+        return "none" if layer.recurs is None else "the order of the text"
     rope = mixer.rope
     if rope is None:
         return "learned" if learned else "none (NoPE)"
@@ -133,7 +135,7 @@ def _norms(layer: Layer) -> str:
         apart = None not in (layer.attention_in, layer.mlp_in) and layer.attention_in != layer.mlp_in
         how = "one for each of attention and MLP, which run" if apart else "one for attention and MLP, which run"
         return f"{_kind(layer.attention_in or layer.mlp_in)}, {how} in parallel"
-    mixer = "attention" if isinstance(layer.mixer, Attention) else "the recurrence"
+    mixer = "the recurrence" if layer.attends is None else "attention"
     places = [
         (f"before {mixer}", layer.attention_in), (f"after {mixer}", layer.attention_out),
         ("before the MLP", layer.mlp_in), ("after the MLP", layer.mlp_out),
@@ -160,8 +162,10 @@ def _mlp(layer: Layer) -> str:
 
 
 def _beside(layer: Layer) -> str:
+    factors = any(each.factor != 1 for each in (*layer.mixers, *([layer.feed_forward] if layer.feed_forward else [])))
     said = [
         f"what a layer adds x {layer.residual_factor:.4g}" if layer.residual_factor != 1 else "",
+        "a factor of what each part adds" if factors else "",
         f"an input of its own, {layer.input.width} wide" if layer.input else "",
         "a learned factor at its end" if layer.factor else "",
     ]

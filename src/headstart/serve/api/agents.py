@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from headstart.base.errors import InvalidFile
 from headstart.serve.api.answering.single import MessagesWriter, ResponsesWriter
-from headstart.serve.api.errors import ERRORS, Refused, json_reply, takes
+from headstart.serve.api.errors import ERRORS, Refused, invalid_value, json_reply, takes
 from headstart.serve.api.reading.agents import ResponsesWork, count, messages_work, responses_work
 from headstart.serve.api.reading.work import Model
 from headstart.serve.api.routes import caller_of, written
@@ -19,6 +21,8 @@ from headstart.serve.api.schemas.messages import CountRequest, MessagesRequest
 from headstart.serve.api.schemas.responses import Item, ResponsesRequest
 from headstart.serve.api.service import Service, state_of
 from headstart.serve.responses_store import Kept
+
+log = logging.getLogger("headstart.serve")
 
 
 def agents(service: Service) -> APIRouter:
@@ -57,7 +61,13 @@ def agents(service: Service) -> APIRouter:
 
         async def keep() -> None:
             items = [*_with_ids(read.items), *writer.response["output"]]
-            await ready.responses.keep(owner, writer.response, items)
+            try:
+                await ready.responses.keep(owner, writer.response, items)
+            except InvalidFile as error:  # a full disk must not cost the client an answer that is complete
+                log.error("a response was not stored: %s", error)
+                writer.response["store"] = False
+                words = "the response could not be stored: previous_response_id cannot name it"
+                writer.response["warnings"] = [*writer.response.get("warnings", ()), words]
 
         return await written(service, request, writer, before_end=keep if read.kept else None)
 
@@ -73,11 +83,7 @@ def agents(service: Service) -> APIRouter:
     @router.get("/v1/responses/{number}/input_items", summary="What such a response was asked", responses=ERRORS)
     async def input_items(request: Request, number: str) -> Response:
         kept = await _kept(service, request, number)
-        items = kept.items[: len(kept.items) - len(kept.response["output"])]
-        ends = (
-            {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {"first_id": None, "last_id": None}
-        )
-        return json_reply({"object": "list", "data": items, **ends, "has_more": False})
+        return json_reply(_page(kept.items[: len(kept.items) - len(kept.response["output"])], request.query_params))
 
     @router.delete("/v1/responses/{number}", summary="Forget a response that was kept", responses=ERRORS)
     async def forget(request: Request, number: str) -> Response:
@@ -114,6 +120,25 @@ async def _kept(service: Service, request: Request, number: str) -> Kept:
 def _unknown(number: str) -> Refused:
     hint = "it is another's, was forgotten, or was made with store: false"
     return Refused(f"there is no response {number[:80]}", hint=hint, status=404, code="response_not_found")
+
+
+def _page(items: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+    """A part of a list, as `order`, `after` and `limit` say; the defaults are OpenAI's."""
+    order, limit, after = query.get("order", "desc"), query.get("limit", "20"), query.get("after")
+    if order not in ("asc", "desc"):
+        raise invalid_value("order", f"order={order[:20]!r} is no order", "give asc or desc")
+    if not (limit.isascii() and limit.isdecimal() and len(limit) < 4 and 1 <= int(limit) <= 100):
+        raise invalid_value("limit", f"limit={limit[:20]!r} is out of range", "give 1 to 100")
+    listed = list(items) if order == "asc" else list(items)[::-1]
+    begin = 0
+    if after is not None:
+        begin = next((place for place, item in enumerate(listed, start=1) if item["id"] == after), -1)
+        if begin < 0:
+            raise invalid_value("after", f"there is no item {after[:80]!r}", "give the last_id of a page")
+    data = listed[begin : begin + int(limit)]
+    ends = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    more = begin + len(data) < len(listed)
+    return {"object": "list", "data": data, "first_id": ends[0], "last_id": ends[1], "has_more": more}
 
 
 def _with_ids(items: Sequence[Item]) -> list[dict[str, Any]]:

@@ -139,7 +139,12 @@ def metrics(done: Sequence[Done], shown: Shown) -> dict[str, Any]:
 
 
 def timings(done: Sequence[Done]) -> dict[str, Any]:
-    """llama.cpp's `timings`. `draft_n` counts drafted tokens that were judged: not those behind a refused one."""
+    """llama.cpp's `timings`. `draft_n` counts drafted tokens that were judged: not those behind a refused one.
+
+    `saved_ms` is ours: what speculation saved against plain steps measured on this machine, with its interval, and the
+    tokens that it speaks of; null where no plain step was measured. Of several choices, that which took longest counts.
+    """
+    saved = max(done, key=lambda each: each.output.stats.total_seconds).output.saved
     stats = [each.output.stats for each in done]
     cached = sum(each.cached_tokens for each in stats)
     prompt = sum(each.prompt_tokens for each in stats) - cached
@@ -158,6 +163,10 @@ def timings(done: Sequence[Done]) -> dict[str, Any]:
         "predicted_per_second": round(_ratio(1000 * predicted, writing), 3),
         "draft_n": sum(sum(each.drafted_per_position) for each in stats),
         "draft_n_accepted": sum(sum(each.accepted_per_position) for each in stats),
+        "saved_ms": None if saved is None else round(1000 * saved.seconds, 3),
+        "saved_ms_low": None if saved is None else round(1000 * saved.low, 3),
+        "saved_ms_high": None if saved is None else round(1000 * saved.high, 3),
+        "saved_n": 0 if saved is None else saved.tokens,
     }
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.blocks import Blocks
-from headstart.serve.api.answering.figures import Counts, Done, metrics, timings
+from headstart.serve.api.answering.figures import Counts, Done
 from headstart.serve.api.answering.items import Items
 from headstart.serve.api.answering.pieces import Json, piece_of
 from headstart.serve.api.answering.reasoned import parts_of
 from headstart.serve.api.answering.writer import Answering
 from headstart.serve.api.errors import Failure, as_json, messages_error
-from headstart.serve.api.reading.work import Work, used
+from headstart.serve.api.reading.work import Work
 from headstart.serve.api.schemas.responses import Named
 from headstart.serve.conversation.parts import Part
 from headstart.types import Chunk, Output
@@ -64,15 +64,8 @@ class Single(Answering):
         self._parts(self._reply.finish())
         return Done(output, self._counts)
 
-    def _figures(self, done: Done) -> Json:
-        """What headstart adds: `metrics`, `timings`, what was used, and `warnings`."""
-        found: Json = {}
-        if self.form.shown.metrics != "none":
-            found = {"metrics": metrics([done], self.form.shown), "timings": timings([done])}
-        found["headstart"] = {"sampling": used(self.work.sampling) | {"seed": done.output.seed}}
-        if warnings := [*self.work.warnings, *self._reply.warnings]:
-            found["warnings"] = warnings
-        return found
+    def _warnings(self) -> list[str]:
+        return [*super()._warnings(), *self._reply.warnings]
 
 
 class MessagesWriter(Single):
@@ -103,7 +96,7 @@ class MessagesWriter(Single):
             "content": self._blocks.content,
             **self._stop(done),
             "usage": _used(done),
-            **self._figures(done),
+            **self._figures([done]),
         }
 
     def failed(self, failure: Failure) -> list[Json]:
@@ -113,7 +106,7 @@ class MessagesWriter(Single):
         return self._blocks.feed(parts)
 
     def _end(self, done: Done) -> list[Json]:
-        delta = {"type": "message_delta", "delta": self._stop(done), "usage": _used(done)} | self._figures(done)
+        delta = {"type": "message_delta", "delta": self._stop(done), "usage": _used(done)} | self._figures([done])
         return [*self._blocks.close(), delta, {"type": "message_stop"}]
 
     def _stop(self, done: Done) -> Json:
@@ -195,7 +188,7 @@ class ResponsesWriter(Single):
                 "output_tokens_details": {"reasoning_tokens": done.counts.reasoning or 0},
                 "total_tokens": stats.prompt_tokens + stats.tokens,
             },
-            **self._figures(done),
+            **self._figures([done]),
         }
         return events
 

@@ -57,6 +57,20 @@ class Answering(ABC):
         """One event of the stream."""
         return b"data: " + as_json(event) + b"\n\n"
 
+    def _warnings(self) -> list[str]:
+        """What the client is told besides."""
+        return list(self.work.warnings)
+
+    def _figures(self, done: Sequence[Done]) -> Json:
+        """What headstart adds to a finished answer: `metrics`, `timings`, what was used, and `warnings`."""
+        found: Json = {}
+        if self.form.shown.metrics != "none":
+            found = {"metrics": metrics(done, self.form.shown), "timings": timings(done)}
+        found["headstart"] = {"sampling": used(self.work.sampling) | {"seed": done[0].output.seed}}
+        if warnings := self._warnings():
+            found["warnings"] = warnings
+        return found
+
 
 class Writer(Answering):
     """Writes the answers of chat and completions, which differ in the form of choices.
@@ -104,10 +118,6 @@ class Writer(Answering):
         # OpenAI's words: what a deadline or the server's end cut ended before its own end, as "length" says;
         # `metrics.headstart.finish_reason` tells which
         return "stop" if output.finish_reason == "stop" else "length"
-
-    def _warnings(self) -> list[str]:
-        """What the client is told besides."""
-        return list(self.work.warnings)
 
     # -- a whole answer -------------------------------------------------------------------------------------------
 
@@ -232,13 +242,7 @@ class Writer(Answering):
             end["metrics"] = metrics([done], self.form.shown)
         return end
 
-    def _figures(self, done: Sequence[Done]) -> dict[str, Any]:
-        """`metrics`, `timings`, what was used, and `warnings`."""
-        found: dict[str, Any] = {}
-        if self.form.shown.metrics != "none":
-            found = {"metrics": metrics(done, self.form.shown), "timings": timings(done)}
-        seeds = [each.output.seed for each in done]
-        found["headstart"] = {"sampling": used(self.work.sampling) | {"seed": seeds[0]}, "seeds": seeds}
-        if warnings := self._warnings():
-            found["warnings"] = warnings
+    def _figures(self, done: Sequence[Done]) -> Json:
+        found = super()._figures(done)
+        found["headstart"]["seeds"] = [each.output.seed for each in done]
         return found
