@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chat_forms import chat_tokenizer
+from support.chat_forms import chat_tokenizer, text_tokenizer
 
 from headstart.base.errors import InvalidGrammar
 from headstart.model.tokens.matching import matching_tokenizer
+from headstart.serve.conversation import lark
 from headstart.serve.conversation.detect import ChatForm, Marks
 from headstart.serve.conversation.formats import FORMATS, Format, Think
 from headstart.serve.conversation.lark import Constraint, constraint_of
@@ -40,8 +41,9 @@ REQUIRED = Conversation((User("a"),), TOOLS, ToolChoice("required"))
 class Model:
     """A tokenizer with a format's marks, and what a grammar lets come."""
 
-    def __init__(self, form: Format) -> None:
-        self.tokenizer = chat_tokenizer(None, form.name)
+    def __init__(self, form: Format, *, marks: bool = True) -> None:
+        calls = [Call("read_file", json.dumps(ARGUMENTS), "call00001"), Call("any")]
+        self.tokenizer = chat_tokenizer(None, form.name) if marks else text_tokenizer(form.written(calls))
         think = None if form.body == "channels" else THINK
         self.form = ChatForm(form, "", think=think, marks=Marks.of(self.tokenizer))
         ends = {int(self.tokenizer.eos_token_id), *self.form.marks.ids.keys() & {"<|call|>"}}
@@ -58,10 +60,11 @@ class Model:
         assert not found.is_error(), found.get_error()
         return found
 
-    def takes(self, structure: Structure, text: str) -> bool:
-        """Whether the grammar takes a text, however it is spelled."""
+    def takes(self, structure: Structure, text: str, cut: int = 10**6) -> bool:
+        """Whether the grammar takes a text, in tokens of pieces of so many characters."""
         matcher = self.matcher(structure, '%llguidance {"no_forcing": true}\n')
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        pieces = [text[at : at + cut] for at in range(0, len(text), cut)] if cut < len(text) else [text]
+        ids = [token for each in pieces for token in self.tokenizer(each, add_special_tokens=False)["input_ids"]]
         return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())
 
     def said(self, structure: Structure, seed: int) -> str | None:
@@ -139,6 +142,45 @@ def test_a_choice_of_tools(hermes: Model) -> None:
     required = hermes.held(Conversation((User("a"),), TOOLS, ToolChoice("required"), parallel=False)).structure
     assert required is not None
     assert [hermes.takes(required, HERMES.written(calls)) for calls in ([named], [named, any_])] == [1, 0]
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_calls_that_need_not_come_are_held_to_their_tools_without_a_token_that_begins_them(form: Format) -> None:
+    """The text is free; once the beginning of a call stands there, in whatever tokens, the call is the tool's."""
+    model = Model(form, marks=form.body == "channels")
+    auto = model.held(Conversation((User("a"),), TOOLS))
+    assert auto.structure is not None
+    assert (auto.structure.trigger, auto.stop, auto.warnings) == ((), (), ())
+    call = form.written([Call("read_file", json.dumps(ARGUMENTS), "call00001")]).removesuffix("<|call|>")
+    final, before = "<|channel|>final<|message|>", "" if form.at_start else "See [1] <a {b}>:\n"
+    if form.body == "channels":
+        before = f"<|channel|>analysis<|message|>{before}<|end|><|start|>assistant"
+    said = final if form.body == "channels" else ""
+    texts = ["", f"{said}Well.", f"{said}No [x] {{y}} <tool z>.", before + call]
+    wrong = [before + call.replace("41", '"41"'), before + call.replace("path", "pat"), before + call[: len(call) // 2]]
+    for cut in (10**6,) if form.body == "channels" else (1, 3, 10**6):
+        assert [model.takes(auto.structure, text, cut) for text in texts] == [True] * len(texts), cut
+        assert [model.takes(auto.structure, text, cut) for text in wrong] == [False] * len(wrong), cut
+    reply = Reply(form, model.form.think, tools=TOOLS)
+    (found,) = Message.of([*reply.feed(before + call), *reply.finish()]).calls
+    assert found.complete
+    single = model.held(Conversation((User("a"),), TOOLS, parallel=False)).structure
+    assert single is not None
+    more = "" if form.body == "channels" else call
+    assert [model.takes(single, before + call + each) for each in ("", more + " ")] == [True, False]
+
+
+def test_whether_calls_that_need_not_come_are_held_is_the_servers_choice(
+    hermes: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Conversation((User("a"),), TOOLS)
+    assert hermes.held(asked, constrain="never") == Constraint()
+    strict = Conversation((User("a"),), (Tool("f", strict=True),))
+    assert hermes.held(strict, constrain="never").structure is not None
+    assert hermes.held(REQUIRED, constrain="never").structure is not None
+    monkeypatch.setattr(lark, "find_spec", lambda _: None)
+    assert "llguidance" in hermes.held(asked).warnings[0]
+    assert hermes.held(asked, constrain="always").structure is not None
 
 
 def test_an_answer_beside_tools_and_behind_reasoning(hermes: Model) -> None:
