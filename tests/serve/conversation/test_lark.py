@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -208,3 +209,50 @@ def test_schemas_that_cannot_be_followed(hermes: Model) -> None:
     assert hermes.takes(held.structure, HERMES.written([Call("f", '{"b": 2}')])), "any object then"
     with pytest.raises(InvalidGrammar):
         hermes.held(Conversation((User("a"),), (Tool("f", "", schema, strict=True),), ToolChoice("required")))
+
+
+PATCH = r"""start: begin hunk+ end
+begin: "*** Begin Patch" LF
+end: "*** End Patch" LF?
+hunk: "*** Update File: " name LF change+ | "*** Delete File: " name LF
+name: /(.+)/
+change: ("+" | "-" | "@@ "i) /(.*)/ LF -> line
+%import common.LF
+"""
+PATCHED = '*** Begin Patch\n*** Update File: a/b.py\n@@ def f():\n-\tx = "\\n"\n+\n*** End Patch\n'
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen-xml", "mistral-args", "gemma4", "deepseek-dsml", "harmony"])
+def test_a_text_that_a_tool_takes_follows_its_grammar(name: str) -> None:
+    """However the form spells it: as a JSON string, where a line break is two characters, or as it is."""
+    model = Model(next(form for form in FORMATS if form.name == name))
+    form = model.form.format
+    assert form is not None
+    properties = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    for grammar, right, wrong in (
+        (Structure("lark", PATCH), PATCHED, [PATCHED.replace("-\t", "*\t"), PATCHED.removesuffix("h\n"), ""]),
+        (Structure("regex", r'^(?:[a-z]+="[^"\n]*"\s?){2,3}$'), 'a="\u00e9\\"\nb="/"', ['a="b"', 'a="b\n"b=""']),
+    ):
+        tools = (Tool("patch", "", properties, grammar=grammar),)
+        for choice in (ToolChoice("required"), ToolChoice()):
+            held = model.held(Conversation((User("a"),), tools, choice), constrain="never")
+            assert held.structure is not None
+            assert not held.warnings
+            begun = form.trigger if held.structure.trigger else ""
+            texts = [form.written([Call("patch", json.dumps({"input": text}))]) for text in (right, *wrong)]
+            texts = [text.removeprefix(begun).removesuffix("<|call|>") for text in texts]
+            assert [model.takes(held.structure, text) for text in texts] == [True, *(False for _ in wrong)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: b", "start"), ("start: <tool>", "cannot be read"), ("start[lazy]: /a/", "attributes"),
+        ('start: "a"\n%ignore " "', "%ignore"), ("start: /(?=a)b/", "(?=a"), ("start: /[a&&b]/", "sets"),
+        ("start: /a/m", "flag m"), ("start: LF\n%import common.NOTHING", "NOTHING"), ("start: other", "other"),
+    ],
+)  # fmt: skip
+def test_grammars_of_tools_that_cannot_be_followed(hermes: Model, text: str, words: str) -> None:
+    tools = (Tool("patch", grammar=Structure("lark", text)),)
+    with pytest.raises(InvalidGrammar, match=re.escape(words)):
+        hermes.held(Conversation((User("a"),), tools))

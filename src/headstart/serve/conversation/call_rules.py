@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headstart.base.errors import InvalidGrammar
+from headstart.serve.conversation.custom import text_item
 from headstart.serve.conversation.detect import Marks
 from headstart.serve.conversation.formats import Format, Separators
 from headstart.serve.conversation.schemas import kinds_of, without_words
-from headstart.serve.conversation.turns import ANY_OBJECT, Tool
+from headstart.serve.conversation.turns import ANY_OBJECT, INPUT, Tool
+from headstart.types import Structure
 
 _SLOT = re.compile(r"(\{(?:id|index)\})")
 
@@ -69,7 +71,13 @@ class CallRules:
                 return f"{items(tool.name)} {after} {self.arguments(tool)}"
             case "xml":
                 return self._xml(number, tool)
+            case "object" if tool.grammar is not None:
+                begin, end = f"{tool.name}{{{INPUT}:{form.quote}", f"{form.quote}}}"
+                return f"{items(begin)} {self._custom(tool, tool.grammar, as_json=False)} {items(end)}"
             case "python":
+                if tool.grammar is not None:
+                    words = f"the grammar of the tool {json.dumps(tool.name[:60])} is not followed"
+                    self.warnings.append(f"{words}: this model writes arguments in Python")
                 return self._named(number, tool, tool.name + "(", "=", ", ", ")")
             case _:
                 return self._named(number, tool, tool.name + "{", ":", ",", "}")
@@ -93,12 +101,26 @@ class CallRules:
 
     def arguments(self, tool: Tool) -> str:
         """A call's arguments, where the form writes them as JSON."""
+        if tool.grammar is not None:
+            key = quoted("{" + json.dumps(INPUT) + self.separators.key)
+            return f'{key} {self._custom(tool, tool.grammar, as_json=True)} "}}"'
         return "%json " + self._enforced(tool.parameters, tool, tool.strict, self.separators)
+
+    def _custom(self, tool: Tool, grammar: Structure, *, as_json: bool) -> str:
+        """The text that a tool takes."""
+        name = f"custom_{len(self.rules)}"
+        item, rules = text_item(grammar, name, as_json=as_json)
+        text = "\n".join([f"start: {item}", *rules])
+        if trouble := _trouble(text):
+            words = f"the grammar of the tool {json.dumps(tool.name[:60])} cannot be followed: {trouble}"
+            raise InvalidGrammar(words, hint="write it in Lark as llguidance reads it")
+        self.rules += [f"{name}: {item}", *rules]
+        return name
 
     def _enforced(self, schema: Any, tool: Tool, strict: bool, separators: Separators | None) -> str:
         """A schema with its options; any object where it cannot be followed at all."""
         found = schema_item(schema, separators, lenient=not strict)
-        trouble = _trouble(found)
+        trouble = _trouble(f"start: %json {found}")
         if not trouble:
             return found
         words = f"the schema of the tool {json.dumps(tool.name[:60])} cannot be followed: {trouble}"
@@ -113,7 +135,8 @@ class CallRules:
         parameters = _parameters(tool)
         for place, (key, schema, required) in enumerate(parameters):
             rule = f"tool_{number}_{place}"
-            self.rules.append(f"{rule}: {self._argument(items(form.key[0] + key + form.key[1]), schema, tool)}")
+            argument = self._argument(items(form.key[0] + key + form.key[1]), schema, tool)
+            self.rules.append(f"{rule}: {argument}")
             found.append(rule if required else f"{rule}?")
         if not parameters:
             rule = f"tool_{number}_any"
@@ -125,7 +148,10 @@ class CallRules:
     def _argument(self, key: str, schema: Any, tool: Tool) -> str:
         form, items = self.form, self.marks.items
         kinds = kinds_of(schema)
-        text = _joined(self._text(form.value_close))
+        if tool.grammar is None:
+            text = _joined(self._text(form.value_close))
+        else:
+            text = f"{self._custom(tool, tool.grammar, as_json=False)} {items(form.value_close)}"
         if form.typed:
             as_text, as_json = items('true">'), items('false">')
         else:
@@ -243,19 +269,19 @@ def schema_item(schema: Any, separators: Separators | None, *, lenient: bool) ->
 _trouble_known: dict[str, str] = {}
 
 
-def _trouble(schema: str) -> str:
-    """Why a schema cannot be followed, in a line; "" where it can, or where it cannot be told."""
-    if schema in _trouble_known:
-        return _trouble_known[schema]
+def _trouble(grammar: str) -> str:
+    """Why a grammar cannot be followed, in a line; "" where it can, or where it cannot be told."""
+    if grammar in _trouble_known:
+        return _trouble_known[grammar]
     try:
         from llguidance import LLMatcher
     except ImportError:
         return ""
-    found = str(LLMatcher.validate_grammar(f"start: %json {schema}", None) or "").strip()
+    found = str(LLMatcher.validate_grammar(grammar, None) or "").strip()
     first = found.splitlines()[0][:200] if found else ""
     if len(_trouble_known) >= 1024:
         _trouble_known.clear()
-    _trouble_known[schema] = first
+    _trouble_known[grammar] = first
     return first
 
 

@@ -25,8 +25,8 @@ from headstart.types import Structure
 
 ConstrainTools = Literal["auto", "always", "never"]
 """Whether calls that need not come are held to their tools' schemas: "auto" where llguidance is installed; "always", or
-the request is refused; "never" leaves them to the model. Calls that must come, and those of strict tools, always are.
-"""
+the request is refused; "never" leaves them to the model. Calls that must come always are, and all calls where a tool is
+strict or takes a text of a grammar."""
 _FINAL = "<|channel|>final<|message|>"
 _ANALYSIS = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
 
@@ -109,7 +109,7 @@ def constraint_of(
 
 def _held(tools: Sequence[Tool], constrain: ConstrainTools, warnings: list[str]) -> bool:
     """Whether calls that need not come are held to their schemas."""
-    if any(tool.strict for tool in tools) or constrain == "always":
+    if any(tool.strict or tool.grammar is not None for tool in tools) or constrain == "always":
         return True
     if constrain == "auto" and find_spec("llguidance") is None:
         warnings.append("calls are not held to the schemas of their tools: llguidance is not installed")
