@@ -34,6 +34,7 @@ from headstart.rule import grammar_limits, mask
 from headstart.rule.mask import Mask
 from headstart.rule.processors import Processor
 from headstart.types import Structure
+from headstart.types.structure import Spelling
 
 KEPT = 64
 """Compiled grammars that an engine keeps."""
@@ -82,6 +83,12 @@ class Tokens:
             if self._made is None:
                 self._made = self._make()
             return self._made
+
+    @property
+    def spelling(self) -> Spelling:
+        """How text that a grammar forces is spelled where a request does not ask for "free": "free" too, where
+        llguidance cannot write as the tokenizer does."""
+        return "canonical" if self._made is None or self._made.is_canonical else "free"
 
 
 _KNOWN: weakref.WeakValueDictionary[str, Tokens] = weakref.WeakValueDictionary()
@@ -480,7 +487,7 @@ class Grammars:
     """The compiled grammars of an engine, the least recently used of which are forgotten. Any thread may ask."""
 
     def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
         self._compiled: OrderedDict[Structure, Compiled] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -496,7 +503,7 @@ class Grammars:
             if (found := self._compiled.get(key)) is not None:
                 self._compiled.move_to_end(key)
                 return found
-        made = Compiled(key, self._tokens)
+        made = Compiled(key, self.tokens)
         with self._lock:
             made = self._compiled.setdefault(key, made)
             while len(self._compiled) > KEPT or (
@@ -511,11 +518,11 @@ class Grammars:
         Raises:
             InvalidGrammar, InvalidOption: as above.
         """
-        outside = [token for token in (*structure.after, *structure.trigger) if token >= self._tokens.vocab_size]
+        outside = [token for token in (*structure.after, *structure.trigger) if token >= self.tokens.vocab_size]
         if outside:
             raise InvalidGrammar(
                 f"a marker of the structure names token {outside[0]}",
-                hint=f"the vocabulary has the ids 0 to {self._tokens.vocab_size - 1}",
+                hint=f"the vocabulary has the ids 0 to {self.tokens.vocab_size - 1}",
             )
         made: list[Processor] = []
         if structure.kind != "text":
