@@ -77,7 +77,7 @@ DECLARED: dict[str, Any] = {
                "content": "json", "transform": FUNCTION,
                "content_args": {"unquoted_keys": True, "string_delims": [['<|"|>', '<|"|>']]}},
     "mistral-args": {"open_pattern": r"\[TOOL_CALLS\](?P<name>\w+)\[ARGS\]", "content": "json",
-                     "transform": FUNCTION},
+                     "repeats": True, "transform": FUNCTION},
     "declared": {"open": "<call>", "close": "</call>", "content": "json", "repeats": True,
                  "transform": {"function": {"name": "{content.fn}", "arguments": "{content.args}"}}},
 }  # fmt: skip
@@ -97,7 +97,7 @@ def test_what_a_tokenizer_declares_of_its_replies_is_what_is_read(name: str) -> 
     reply = Reply(form.format, form.think, tools=(Tool("read", "", NUMBERED),))
     ours = Message.of([*reply.feed(text), *reply.finish()])
     schema = {"type": "function", "function": {"name": "read", "description": "", "parameters": NUMBERED}}
-    theirs = parsing.parse_response(text, tokenizer.response_template, tools=[schema])
+    theirs = parsing.parse_response(text, tokenizer.response_template, prefix="", tools=[schema])
     assert ours.reasoning == theirs["reasoning_content"]
     functions = [call["function"] for call in theirs["tool_calls"]]
     assert [(call.name, json.loads(call.arguments)) for call in ours.calls] == [

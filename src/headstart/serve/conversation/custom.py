@@ -31,7 +31,9 @@ _COMMON = {
 }  # fmt: skip
 """Terminals that Lark's own library of that name has (lark-parser, lark/grammars/common.lark)."""
 _ESCAPED = {'"': r"\"", "\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\b": r"\b", "\f": r"\f"}
-_PLAIN = r'[^"\\\x00-\x1F]'
+_OWN = {True: (_ESCAPED, r'[^"\\\x00-\x1F]'), False: ({"\n": "\n"}, r"[^\n]")}
+"""Of a text as JSON and of one as it is: the characters that are terminals of their own, with their spelling, and the
+class of the others."""
 _UNIT = re.compile(
     r"\\(?:x(?P<hex>[0-9A-Fa-f]{2})|u(?P<code>[0-9A-Fa-f]{4})|(?P<control>[nrtf])|(?P<kind>[dswDSW])|(?P<mark>[^\w]|_))"
     r"|(?P<any>\.)|(?P<open>\((?:\?:|\?P?<\w+>)?(?!\?))|(?P<join>[)|]|[*+?]\??|\{\d*,?\d*\})|(?P<plain>[^\\.()|*+?{\[^$])"
@@ -130,13 +132,12 @@ def _regex(pattern: str, flags: str, *, as_json: bool) -> str:
     """A regular expression, as an expression that matches a text as it is or as JSON spells it.
 
     llguidance takes for a terminal as many characters as it can, and does not go back. So a backslash must not be able
-    to go on with one terminal and to begin the next: where a text has any, each escape is a terminal of its own.
+    to go on with one terminal and to begin the next, nor a line break, since one may stand behind the text. Each of
+    them is a terminal of its own.
     """
     if strange := set(flags) - set("isu"):
         raise _refused(f"the flag {min(strange)} of a regular expression is not read here", "leave it out")
-    if not as_json:
-        return _raw(pattern, flags)
-    units = list(_units(pattern, flags))
+    units = list(_units(pattern, flags, as_json))
     if all(unit.escapes == () for unit in units):
         return f"/{''.join(unit.plain.replace('/', chr(92) + '/') for unit in units)}/"
     found: list[str] = []
@@ -151,17 +152,12 @@ def _regex(pattern: str, flags: str, *, as_json: bool) -> str:
     return f"({' '.join(found)})"
 
 
-def _raw(pattern: str, flags: str) -> str:
-    pattern = pattern.replace("\\/", "/").replace("/", "\\/")
-    return f"/{pattern}/{flags.replace('u', '')}"
-
-
 @dataclass(frozen=True, slots=True)
 class _Unit:
     """A piece of a regular expression.
 
-    plain: the expression of the characters that JSON spells as they are; "" where there are none.
-    escapes: how it spells the others.
+    plain: the expression of its characters that are no terminals of their own; "" where there are none.
+    escapes: the spelling of the others.
     joins: whether it is no character but a bracket, a bar or a count.
     """
 
@@ -170,12 +166,12 @@ class _Unit:
     joins: bool = False
 
 
-def _units(pattern: str, flags: str) -> Iterator[_Unit]:
+def _units(pattern: str, flags: str, as_json: bool) -> Iterator[_Unit]:
     at = 0
     while at < len(pattern):
         if pattern[at] == "[":
             end = _class_end(pattern, at)
-            yield _one_of(pattern[at:end], flags)
+            yield _one_of(pattern[at:end], flags, as_json)
             at = end
             continue
         unit = _UNIT.match(pattern, at)
@@ -189,38 +185,39 @@ def _units(pattern: str, flags: str) -> Iterator[_Unit]:
             case "join":
                 yield _Unit(unit[0] if unit[0] == "?" else unit[0].removesuffix("?"), joins=True)
             case "any":
-                yield _one_of(r"[\s\S]" if "s" in flags else r"[^\n]", flags)
+                yield _one_of(r"[\s\S]" if "s" in flags else r"[^\n]", flags, as_json)
             case "kind":
-                yield _one_of(f"[{unit[0]}]", flags)
+                yield _one_of(f"[{unit[0]}]", flags, as_json)
             case "hex" | "code":
-                yield _character(chr(int(unit["hex"] or unit["code"], 16)), flags)
+                yield _character(chr(int(unit["hex"] or unit["code"], 16)), flags, as_json)
             case "control":
-                yield _character(_CONTROLS[unit["control"]], flags)
+                yield _character(_CONTROLS[unit["control"]], flags, as_json)
             case kind:
-                yield _character(unit[str(kind)], flags)
+                yield _character(unit[str(kind)], flags, as_json)
 
 
-def _character(character: str, flags: str) -> _Unit:
-    spelled = json.dumps(character, ensure_ascii=False)[1:-1]
-    if spelled != character:
+def _character(character: str, flags: str, as_json: bool) -> _Unit:
+    spelled = _OWN[as_json][0].get(character) or (json.dumps(character)[1:-1] if as_json and character < " " else "")
+    if spelled:
         return _Unit("", (spelled,))
     return _Unit(f"(?i:{re.escape(character)})" if "i" in flags and character.isalpha() else re.escape(character))
 
 
-def _one_of(kind: str, flags: str) -> _Unit:
-    """A class of characters. Control characters without an escape of two characters are left out."""
+def _one_of(kind: str, flags: str, as_json: bool) -> _Unit:
+    """A class of characters. Of a text as JSON, control characters without an escape of two characters are left out."""
     if "[" in kind[1:-1].replace("\\[", "") or "&&" in kind or "--" in kind:
         raise _refused(f"the class {kind[:40]} is not read within a call", "write it without sets of sets")
     try:
         has = re.compile(kind, re.IGNORECASE if "i" in flags else 0)
     except re.error as error:
         raise _refused(f"the class {kind[:40]} has an error: {error}", "correct it") from None
+    own, others = _OWN[as_json]
     plain = ""
-    if has.search(_ascii()) or has.search(_others()):
-        plain = f"[{kind}&&{_PLAIN}]"
+    if any(map(has.fullmatch, _ascii() - own.keys())) or has.search(_others()):
+        plain = f"[{kind}&&{others}]"
     if plain and "i" in flags:
         plain = f"(?i:{plain})"
-    return _Unit(plain, tuple(twice for once, twice in _ESCAPED.items() if has.fullmatch(once)))
+    return _Unit(plain, tuple(twice for once, twice in own.items() if has.fullmatch(once)))
 
 
 def _quoted(text: str) -> str:
@@ -237,8 +234,8 @@ def _class_end(pattern: str, at: int) -> int:
     return end + 1
 
 
-def _ascii() -> str:
-    return "".join(chr(code) for code in range(0x20, 0x80) if chr(code) not in _ESCAPED)
+def _ascii() -> set[str]:
+    return {chr(code) for code in range(0x20, 0x80)}
 
 
 @cache
