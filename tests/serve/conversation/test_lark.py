@@ -13,6 +13,7 @@ from support.chat_forms import chat_tokenizer, text_tokenizer
 
 from headstart.base.errors import InvalidGrammar
 from headstart.model.tokens.matching import matching_tokenizer
+from headstart.rule.grammar import Grammar, Grammars, Tokens
 from headstart.serve.conversation import lark
 from headstart.serve.conversation.detect import ChatForm, Marks
 from headstart.serve.conversation.formats import FORMATS, Format, Think
@@ -256,3 +257,27 @@ def test_grammars_of_tools_that_cannot_be_followed(hermes: Model, text: str, wor
     tools = (Tool("patch", grammar=Structure("lark", text)),)
     with pytest.raises(InvalidGrammar, match=re.escape(words)):
         hermes.held(Conversation((User("a"),), tools))
+
+
+def test_the_masks_of_a_text_with_calls_depend_on_its_tokens_alone() -> None:
+    """Whatever was asked of copies before: of guesses that were refused, and of other texts."""
+    form = next(form for form in FORMATS if form.name == "llama-json")
+    model = Model(form, marks=False)
+    structure = model.held(Conversation((User("a"),), TOOLS)).structure
+    assert structure is not None
+    ends = frozenset(model._ends)
+    compiled = Grammars(Tokens(lambda: model.tokens, len(model.tokenizer), ends)).compiled(structure)
+    text = form.written([Call("read_file", json.dumps(ARGUMENTS))])
+    guesses = [model.tokenizer(guess)["input_ids"] for guess in ("no", '{"name": "any", "parameters": {"', text)]
+    for spelled in ([text], list(text)):
+        ids = [token for piece in spelled for token in model.tokenizer(piece)["input_ids"]]
+        place = compiled.begin()
+        for number, token in enumerate(ids):
+            for guess in guesses[number % 3 :: 3]:
+                assert place.after(guess).mask is None or place.allows(guess[0])
+            fresh = compiled.fresh()
+            assert fresh.try_consume_tokens(ids[:number]) == number
+            expected, mask = Grammar(compiled, None, fresh).mask, place.mask
+            assert mask is not None
+            assert (mask == expected).all()
+            place = place.after((token,))
