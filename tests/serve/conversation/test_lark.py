@@ -223,7 +223,7 @@ change: ("+" | "-" | "@@ "i) /(.*)/ LF -> line
 PATCHED = '*** Begin Patch\n*** Update File: a/b.py\n@@ def f():\n-\tx = "\\n"\n+\n*** End Patch\n'
 
 
-@pytest.mark.parametrize("name", ["hermes", "qwen-xml", "mistral-args", "gemma4", "deepseek-dsml", "harmony"])
+@pytest.mark.parametrize("name", ["hermes", "qwen-xml", "mistral-args", "gemma4", "deepseek-dsml", "glm", "harmony"])
 def test_a_text_that_a_tool_takes_follows_its_grammar(name: str) -> None:
     """However the form spells it: as a JSON string, where a line break is two characters, or as it is."""
     model = Model(next(form for form in FORMATS if form.name == name))
@@ -232,6 +232,7 @@ def test_a_text_that_a_tool_takes_follows_its_grammar(name: str) -> None:
     properties = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     for grammar, right, wrong in (
         (Structure("lark", PATCH), PATCHED, [PATCHED.replace("-\t", "*\t"), PATCHED.removesuffix("h\n"), ""]),
+        (Structure("lark", "start: ANY\nANY: /[\\s\\S]+/"), 'a < b\n\n\\"', [""]),
         (Structure("regex", r'^(?:[a-z]+="[^"\n]*"\s?){2,3}$'), 'a="\u00e9\\"\nb="/"', ['a="b"', 'a="b\n"b=""']),
     ):
         tools = (Tool("patch", "", properties, grammar=grammar),)

@@ -73,7 +73,7 @@ class CallRules:
                 return self._xml(number, tool)
             case "object" if tool.grammar is not None:
                 begin, end = f"{tool.name}{{{INPUT}:{form.quote}", f"{form.quote}}}"
-                return f"{items(begin)} {self._custom(tool, tool.grammar, as_json=False)} {items(end)}"
+                return f"{items(begin)} {self._custom(tool, tool.grammar, as_json=False, close=end)} {items(end)}"
             case "python":
                 if tool.grammar is not None:
                     words = f"the grammar of the tool {json.dumps(tool.name[:60])} is not followed"
@@ -106,10 +106,10 @@ class CallRules:
             return f'{key} {self._custom(tool, tool.grammar, as_json=True)} "}}"'
         return "%json " + self._enforced(tool.parameters, tool, tool.strict, self.separators)
 
-    def _custom(self, tool: Tool, grammar: Structure, *, as_json: bool) -> str:
-        """The text that a tool takes."""
+    def _custom(self, tool: Tool, grammar: Structure, *, as_json: bool, close: str = "") -> str:
+        """The text that a tool takes, before `close`."""
         name = f"custom_{len(self.rules)}"
-        item, rules = text_item(grammar, name, as_json=as_json)
+        item, rules = text_item(grammar, name, as_json=as_json, close=close)
         text = "\n".join([f"start: {item}", *rules])
         if trouble := _trouble(text):
             words = f"the grammar of the tool {json.dumps(tool.name[:60])} cannot be followed: {trouble}"
@@ -151,7 +151,8 @@ class CallRules:
         if tool.grammar is None:
             text = _joined(self._text(form.value_close))
         else:
-            text = f"{self._custom(tool, tool.grammar, as_json=False)} {items(form.value_close)}"
+            custom = self._custom(tool, tool.grammar, as_json=False, close=form.value_close)
+            text = f"{custom} {items(form.value_close)}"
         if form.typed:
             as_text, as_json = items('true">'), items('false">')
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,9 +31,6 @@ _COMMON = {
 }  # fmt: skip
 """Terminals that Lark's own library of that name has (lark-parser, lark/grammars/common.lark)."""
 _ESCAPED = {'"': r"\"", "\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\b": r"\b", "\f": r"\f"}
-_OWN = {True: (_ESCAPED, r'[^"\\\x00-\x1F]'), False: ({"\n": "\n"}, r"[^\n]")}
-"""Of a text as JSON and of one as it is: the characters that are terminals of their own, with their spelling, and the
-class of the others."""
 _UNIT = re.compile(
     r"\\(?:x(?P<hex>[0-9A-Fa-f]{2})|u(?P<code>[0-9A-Fa-f]{4})|(?P<control>[nrtf])|(?P<kind>[dswDSW])|(?P<mark>[^\w]|_))"
     r"|(?P<any>\.)|(?P<open>\((?:\?:|\?P?<\w+>)?(?!\?))|(?P<join>[)|]|[*+?]\??|\{\d*,?\d*\})|(?P<plain>[^\\.()|*+?{\[^$])"
@@ -43,24 +40,44 @@ _ANCHORS = re.compile(r"^\^|(?<!\\)\$$")
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
-def text_item(grammar: Structure, name: str, *, as_json: bool) -> tuple[str, list[str]]:
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """How a text is written.
+
+    own: characters that are terminals of their own, and how they are spelled.
+    others: the class of all other characters.
+    """
+
+    own: Mapping[str, str]
+    others: str
+    as_json: bool
+
+
+_AS_JSON = _Spelling(_ESCAPED, r'[^"\\\x00-\x1F]', as_json=True)
+
+
+def text_item(grammar: Structure, name: str, *, as_json: bool, close: str = "") -> tuple[str, list[str]]:
     """A text that follows a grammar, as an item of a rule and the rules that it needs.
 
     grammar: of the kind "lark" or "regex".
     name: with which the names of those rules begin.
-    as_json: whether the text is a JSON string, with its quotation marks; else it stands as it is.
+    as_json: whether the text is a JSON string, with its quotation marks; else it stands as it is, before `close`.
 
     Raises:
         InvalidGrammar: it has what cannot be written within another grammar.
     """
+    spelling = _AS_JSON
+    if not as_json:
+        own = dict.fromkeys(("\n", *close[:1]))
+        spelling = _Spelling({each: each for each in own}, f"[^{''.join(map(_in_regex, own))}]", as_json=False)
     if grammar.kind == "lark":
-        item, rules = f"{name}_start", [_lark(grammar.text, name, as_json=as_json)]
+        item, rules = f"{name}_start", [_lark(grammar.text, name, spelling)]
     else:
-        item, rules = _regex(_ANCHORS.sub("", grammar.text), "", as_json=as_json), []
+        item, rules = _regex(_ANCHORS.sub("", grammar.text), "", spelling), []
     return f'"\\"" {item} "\\""' if as_json else item, rules
 
 
-def _lark(text: str, name: str, *, as_json: bool) -> str:
+def _lark(text: str, name: str, spelling: _Spelling) -> str:
     found: list[str] = []
     imported: dict[str, str] = {}
     at = 0
@@ -80,18 +97,18 @@ def _lark(text: str, name: str, *, as_json: bool) -> str:
                 raise _refused("a rule has attributes", "leave the brackets behind its name out")
             case "range":
                 first, last = (json.loads(each) for each in re.split(r"(?<=\")\s*\.\.\s*(?=\")", piece[0]))
-                found.append(_regex(f"[{re.escape(first)}-{re.escape(last)}]", "", as_json=as_json))
+                found.append(_regex(f"[{re.escape(first)}-{re.escape(last)}]", "", spelling))
             case "string" | "fold":
-                found.append(_literal(piece["string"], piece["fold"], as_json=as_json))
+                found.append(_literal(piece["string"], piece["fold"], spelling))
             case "regex" | "flags":
-                found.append(_regex(piece["regex"], piece["flags"], as_json=as_json))
+                found.append(_regex(piece["regex"], piece["flags"], spelling))
             case "directive" | "rest":
                 imported |= _imported(piece["directive"], piece["rest"])
             case _:
                 found.append(piece[0])
     lines = "".join(found).strip()
     for own, terminal in imported.items():
-        lines += f"\n{_named(own, name)}: {_regex(terminal, '', as_json=as_json)}"
+        lines += f"\n{_named(own, name)}: {_regex(terminal, '', spelling)}"
     if not re.search(rf"^{name}_start\s*:", lines, re.MULTILINE):
         raise _refused("no rule is called start", "name the first rule start")
     return lines
@@ -116,28 +133,28 @@ def _imported(directive: str, rest: str) -> dict[str, str]:
     return {found[2] or each: _COMMON[each] for each in names}
 
 
-def _literal(quoted: str, fold: str, *, as_json: bool) -> str:
-    if not as_json:
+def _literal(quoted: str, fold: str, spelling: _Spelling) -> str:
+    if not spelling.as_json:
         return quoted + fold
     try:
         text = str(json.loads(quoted))
     except ValueError:
         raise _refused(f"{quoted[:40]} is no string", "use the escapes of JSON") from None
     if fold:
-        return _regex(re.escape(text), "i", as_json=True)
+        return _regex(re.escape(text), "i", spelling)
     return _quoted(json.dumps(text, ensure_ascii=False)[1:-1])
 
 
-def _regex(pattern: str, flags: str, *, as_json: bool) -> str:
+def _regex(pattern: str, flags: str, spelling: _Spelling) -> str:
     """A regular expression, as an expression that matches a text as it is or as JSON spells it.
 
     llguidance takes for a terminal as many characters as it can, and does not go back. So a backslash must not be able
-    to go on with one terminal and to begin the next, nor a line break, since one may stand behind the text. Each of
-    them is a terminal of its own.
+    to go on with one terminal and to begin the next, nor what may begin the mark behind the text. Each of these
+    characters is a terminal of its own.
     """
     if strange := set(flags) - set("isu"):
         raise _refused(f"the flag {min(strange)} of a regular expression is not read here", "leave it out")
-    units = list(_units(pattern, flags, as_json))
+    units = list(_units(pattern, flags, spelling))
     if all(unit.escapes == () for unit in units):
         return f"/{''.join(unit.plain.replace('/', chr(92) + '/') for unit in units)}/"
     found: list[str] = []
@@ -166,12 +183,12 @@ class _Unit:
     joins: bool = False
 
 
-def _units(pattern: str, flags: str, as_json: bool) -> Iterator[_Unit]:
+def _units(pattern: str, flags: str, spelling: _Spelling) -> Iterator[_Unit]:
     at = 0
     while at < len(pattern):
         if pattern[at] == "[":
             end = _class_end(pattern, at)
-            yield _one_of(pattern[at:end], flags, as_json)
+            yield _one_of(pattern[at:end], flags, spelling)
             at = end
             continue
         unit = _UNIT.match(pattern, at)
@@ -185,25 +202,31 @@ def _units(pattern: str, flags: str, as_json: bool) -> Iterator[_Unit]:
             case "join":
                 yield _Unit(unit[0] if unit[0] == "?" else unit[0].removesuffix("?"), joins=True)
             case "any":
-                yield _one_of(r"[\s\S]" if "s" in flags else r"[^\n]", flags, as_json)
+                yield _one_of(r"[\s\S]" if "s" in flags else r"[^\n]", flags, spelling)
             case "kind":
-                yield _one_of(f"[{unit[0]}]", flags, as_json)
+                yield _one_of(f"[{unit[0]}]", flags, spelling)
             case "hex" | "code":
-                yield _character(chr(int(unit["hex"] or unit["code"], 16)), flags, as_json)
+                yield _character(chr(int(unit["hex"] or unit["code"], 16)), flags, spelling)
             case "control":
-                yield _character(_CONTROLS[unit["control"]], flags, as_json)
+                yield _character(_CONTROLS[unit["control"]], flags, spelling)
             case kind:
-                yield _character(unit[str(kind)], flags, as_json)
+                yield _character(unit[str(kind)], flags, spelling)
 
 
-def _character(character: str, flags: str, as_json: bool) -> _Unit:
-    spelled = _OWN[as_json][0].get(character) or (json.dumps(character)[1:-1] if as_json and character < " " else "")
-    if spelled:
-        return _Unit("", (spelled,))
-    return _Unit(f"(?i:{re.escape(character)})" if "i" in flags and character.isalpha() else re.escape(character))
+def _character(character: str, flags: str, spelling: _Spelling) -> _Unit:
+    if character in spelling.own:
+        return _Unit("", (spelling.own[character],))
+    if spelling.as_json and character < " ":
+        return _Unit("", (json.dumps(character)[1:-1],))
+    plain = _in_regex(character)
+    return _Unit(f"(?i:{plain})" if "i" in flags and character.isalpha() else plain)
 
 
-def _one_of(kind: str, flags: str, as_json: bool) -> _Unit:
+def _in_regex(character: str) -> str:
+    return re.escape(character) if character >= " " else f"\\x{ord(character):02x}"
+
+
+def _one_of(kind: str, flags: str, spelling: _Spelling) -> _Unit:
     """A class of characters. Of a text as JSON, control characters without an escape of two characters are left out."""
     if "[" in kind[1:-1].replace("\\[", "") or "&&" in kind or "--" in kind:
         raise _refused(f"the class {kind[:40]} is not read within a call", "write it without sets of sets")
@@ -211,10 +234,10 @@ def _one_of(kind: str, flags: str, as_json: bool) -> _Unit:
         has = re.compile(kind, re.IGNORECASE if "i" in flags else 0)
     except re.error as error:
         raise _refused(f"the class {kind[:40]} has an error: {error}", "correct it") from None
-    own, others = _OWN[as_json]
+    own = spelling.own
     plain = ""
     if any(map(has.fullmatch, _ascii() - own.keys())) or has.search(_others()):
-        plain = f"[{kind}&&{others}]"
+        plain = f"[{kind}&&{spelling.others}]"
     if plain and "i" in flags:
         plain = f"(?i:{plain})"
     return _Unit(plain, tuple(twice for once, twice in own.items() if has.fullmatch(once)))
