@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 
 from headstart.base.errors import InvalidGrammar
 from headstart.types import Structure
@@ -234,13 +233,10 @@ def _one_of(kind: str, flags: str, spelling: _Spelling) -> _Unit:
         has = re.compile(kind, re.IGNORECASE if "i" in flags else 0)
     except re.error as error:
         raise _refused(f"the class {kind[:40]} has an error: {error}", "correct it") from None
-    own = spelling.own
-    plain = ""
-    if any(map(has.fullmatch, _ascii() - own.keys())) or has.search(_others()):
-        plain = f"[{kind}&&{spelling.others}]"
-    if plain and "i" in flags:
+    plain = f"[{kind}&&{spelling.others}]"  # which may be empty
+    if "i" in flags:
         plain = f"(?i:{plain})"
-    return _Unit(plain, tuple(twice for once, twice in own.items() if has.fullmatch(once)))
+    return _Unit(plain, tuple(twice for once, twice in spelling.own.items() if has.fullmatch(once)))
 
 
 def _quoted(text: str) -> str:
@@ -255,16 +251,6 @@ def _class_end(pattern: str, at: int) -> int:
     if end >= len(pattern):
         raise _refused("a class of characters does not end", "close its bracket")
     return end + 1
-
-
-def _ascii() -> set[str]:
-    return {chr(code) for code in range(0x20, 0x80)}
-
-
-@cache
-def _others() -> str:
-    """All characters beyond ASCII."""
-    return "".join(chr(code) for code in range(0x80, 0x110000) if not 0xD800 <= code < 0xE000)
 
 
 def _refused(words: str, hint: str) -> InvalidGrammar:
