@@ -81,6 +81,8 @@ class Form:
     """Whether reasoning is sent."""
     named_call: bool = False
     """Whether the request chose the function that is called: an answer with it ends with "stop"."""
+    texts: frozenset[str] = frozenset()
+    """Names of the tools that take a text: their calls have it alone, not the JSON that it stands in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class Work:
 def chat_work(request: ChatRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
     """Raises: Refused, InvalidPrompt, InvalidOption."""
     form = replace(
-        form_of(request), logprobs=bool(request.logprobs), reasoning=request.include_reasoning is not False
+        form_of(request), logprobs=bool(request.logprobs), reasoning=request.include_reasoning is not False,
+        texts=frozenset(tool.custom.name for tool in request.tools or () if tool.custom is not None),
     )  # fmt: skip
     conversation, answer = conversation_of(request), structure_of(request)
     if conversation.continued and answer is not None:

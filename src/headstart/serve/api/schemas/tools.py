@@ -135,6 +135,15 @@ def custom_tool(name: str, description: str | None, form: Any, place: str) -> To
     return Tool(name, description or "", schema, grammar=grammar)
 
 
+def input_of(arguments: str) -> str:
+    """The text of a tool that takes one, out of the JSON that the prompt asks for; broken JSON as it is."""
+    try:
+        found = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return str(found[INPUT]) if isinstance(found, dict) and INPUT in found else arguments
+
+
 def tools_of(fields: Sequence[ToolField] | None) -> tuple[Tool, ...]:
     """The tools of a request.
 
