@@ -163,6 +163,11 @@ def test_calls_that_need_not_come_are_held_to_their_tools_without_a_token_that_b
     for cut in (10**6,) if form.body == "channels" else (1, 3, 10**6):
         assert [model.takes(auto.structure, text, cut) for text in texts] == [True] * len(texts), cut
         assert [model.takes(auto.structure, text, cut) for text in wrong] == [False] * len(wrong), cut
+    if form.body != "channels":
+        thought = model.held(Conversation((User("a"),), TOOLS), thinking=True).structure
+        assert thought is not None
+        texts = ["Hm.", f"Hm.</think>\n\n{texts[2]}", f"Hm.</think>\n\n{texts[3]}", f"Hm.</think>\n\n{wrong[0]}"]
+        assert [model.takes(thought, text) for text in texts] == [True, True, True, False]
     reply = Reply(form, model.form.think, tools=TOOLS)
     (found,) = Message.of([*reply.feed(before + call), *reply.finish()]).calls
     assert found.complete

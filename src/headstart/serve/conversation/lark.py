@@ -146,7 +146,8 @@ def _behind_reasoning(
         return whole
     thought = f"/(.|\\n)*/ {marks.items(close)}" if marks.within(close) else "ended"
     opened = "" if thinking else marks.items(form.think.open.rstrip()) + " "
-    rules = f"start: thought{'' if thinking else '?'} /\\n{{0,2}}/ reply\nthought: {opened}{thought}\n"
+    unended = " | text" if free else ""  # a text that is free may end before its reasoning does
+    rules = f"start: thought{'' if thinking else '?'} /\\n{{0,2}}/ reply{unended}\nthought: {opened}{thought}\n"
     if thought == "ended":
         rules += f"ended[lazy]: /(.|\\n)*{in_regex(close)}/\n"
     return Structure("lark", f"{rules}reply: {_inner(whole)}", spelling=whole.spelling)
