@@ -243,7 +243,9 @@ def test_an_answer_that_cannot_be_stored_is_whole_and_says_so(
 
 def test_namespaces_and_texts_of_tools(client: openai.OpenAI, bridge: ScriptedBridge) -> None:
     tools: Any = [
-        {"type": "namespace", "name": "files", "tools": [TOOL]}, {"type": "custom", "name": "patch"},
+        {"type": "namespace", "name": "files", "tools": [TOOL]}, {"type": "custom", "name": "patch", "format": {
+            "type": "grammar", "syntax": "lark",
+            "definition": "start: line+\nline: /[+-]/ /(.*)/ LF\n%import common.LF"}},
         {"type": "web_search"},
     ]  # fmt: skip
     call = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'
@@ -260,6 +262,17 @@ def test_namespaces_and_texts_of_tools(client: openai.OpenAI, bridge: ScriptedBr
     client.responses.create(model="tiny", input=history, tools=tools)
     assert "files__read" in bridge.prompt()
     assert json.dumps({"input": "+ line\n"}) in bridge.prompt()
+    assert "line: /[+-]/" in bridge.prompt(), "the model is shown the grammar"
+    (structure,) = {job.sampling.structure for job in bridge.jobs}
+    assert structure is not None
+    assert "_line: " in structure.text, "and held to it"
+    for definition, words in ((70_000 * "start:", "bytes"), ("start: /a{9999}b{9999}/", "multiply"), ("a: b", "start")):
+        tools[1]["format"]["definition"] = definition
+        with pytest.raises(openai.BadRequestError, match=words):
+            client.responses.create(model="tiny", input="Go", tools=tools)
+    tools[1]["format"] = {"type": "gbnf"}
+    with pytest.raises(openai.BadRequestError, match="neither any text nor a grammar"):
+        client.responses.create(model="tiny", input="Go", tools=tools)
 
 
 def test_a_response_goes_on_where_another_ended(client: openai.OpenAI, bridge: ScriptedBridge) -> None:

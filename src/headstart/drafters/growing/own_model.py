@@ -135,6 +135,8 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         chunk: tokens that the model reads in one forward.
     """
 
+    reads_certain = True
+
     def __init__(
         self,
         runner: DraftingModel,
