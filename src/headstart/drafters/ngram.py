@@ -1,7 +1,8 @@
 """N-gram prompt lookup: find the last few tokens earlier in the context and propose what followed them there.
 
 Source: prompt lookup decoding (Saxena 2023), n = `longest` down to `shortest`. The most recent earlier occurrence
-wins; one in the request's further texts (`Drafting.texts`) wins over it where more of the text stands there. It costs
+wins; one in the request's further texts (`Drafting.texts`), or in an index that all requests share, wins over it where
+more of the text stands there. It costs
 microseconds and little memory, and pays on text that quotes itself: edits, summaries, code.
 """
 
@@ -9,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Row, Weights
+from headstart.drafters.matching.further_texts import FurtherTexts
 from headstart.drafters.matching.kept import KeptMemories
-from headstart.drafters.matching.ngram_index import COMPARED, FurtherTexts, NgramIndex, alike
+from headstart.drafters.matching.ngram_index import COMPARED, NgramIndex, alike
 from headstart.types import Draft
+
+if TYPE_CHECKING:
+    from headstart.drafters.matching.text_index import TextIndex
 
 WEIGHTS: Weights = "none"
 SURE = 3
@@ -22,19 +28,22 @@ SURE = 3
 
 
 class NgramDrafter(Drafter):
-    """Point-mass chains copied from the request's own context, or from its further texts."""
+    """Point-mass chains copied from the request's own context, from its further texts, or from an index."""
 
     limit = 31
     draws = False
     copies = True
 
-    def __init__(self, *, longest: int = 3, shortest: int = 1, budget: int | None = None) -> None:
+    def __init__(
+        self, *, longest: int = 3, shortest: int = 1, index: TextIndex | None = None, budget: int | None = None
+    ) -> None:
         check_number("shortest", shortest, low=1, integer=True)
         check_number("longest", longest, low=shortest, integer=True)
         self.name = "ngram"
         self.default_budget = 8 if budget is None else budget
         check_number("budget", self.default_budget, low=0, integer=True)
         self._lengths = range(longest, shortest - 1, -1)
+        self._index = index
         self._memories: dict[int, _Memory] = {}
         self._kept: KeptMemories[NgramIndex] = KeptMemories()
 
@@ -57,36 +66,36 @@ class NgramDrafter(Drafter):
         memory = self._memories.get(row.request)
         if memory is None:
             own = self._kept.take(row.sampling.cache_salt, row.tokens) or NgramIndex(self._lengths)
-            memory = self._memories[row.request] = _Memory(row, self._lengths, own)
-        period = memory.after(row.tokens, more, most)
-        # The copy may run into its own end: then it goes on with itself, as repeating text does
-        tokens = [period[i % len(period)] for i in range(most)] if period else []
+            memory = self._memories[row.request] = _Memory(row, self._lengths, own, self._index)
+        tokens = memory.after(row.tokens, more, most)
         return replace(Draft.chain(tokens), source=self.name) if tokens else Draft()
 
 
 def build(context: BuildContext) -> NgramDrafter:
     longest, shortest = (3, 1) if context.last else (5, SURE)
-    return NgramDrafter(longest=longest, shortest=shortest, budget=context.budget)
+    return NgramDrafter(longest=longest, shortest=shortest, index=context.index, budget=context.budget)
 
 
 class _Memory:
     """What may be copied for one request: its own text, as far as it is indexed, and its further ones."""
 
-    def __init__(self, row: Row, lengths: range, own: NgramIndex) -> None:
+    def __init__(self, row: Row, lengths: range, own: NgramIndex, index: TextIndex | None) -> None:
         self.salt = row.sampling.cache_salt
         self.own = own
         self.tokens: tuple[int, ...] = ()
         self._last = max(COMPARED, lengths[0])
-        self._further = FurtherTexts(row.drafting.texts, lengths)
+        self._further = FurtherTexts(row.drafting.texts, lengths, index, factor=NgramDrafter.limit)
 
     def after(self, tokens: tuple[int, ...], more: tuple[int, ...], most: int) -> Sequence[int]:
-        """What followed the longest match of a text that has `tokens`, then `more`: in it, or in a further text. As
-        much as `most` tokens take, repeated if need be; () where nothing matches."""
+        """What followed the longest match of a text that has `tokens`, then `more`: in it, or in a further text. Of
+        its own `most` tokens; () where nothing matches."""
         self.own.extend(tokens)
         self.tokens = tokens
         last = (*tokens[-self._last :], *more) if more else tokens
         own = self.own.find(last)
-        further, matched = self._further.find(last)
-        if matched and (not own or matched > alike(tokens, own, last)):
-            return self._further.tokens[further : further + most]
-        return (*tokens[own : own + most], *more) if own else ()
+        copied = self._further.copy(last, alike(tokens, own, last), most)
+        if copied.tokens or not own:
+            return copied.tokens
+        period = (*tokens[own : own + most], *more)
+        # The copy may run into its own end: then it goes on with itself, as repeating text does
+        return [period[i % len(period)] for i in range(most)]
