@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Row, Weights
-from headstart.drafters.matching.further_texts import FurtherTexts
+from headstart.drafters.matching.copying import Copying
 from headstart.drafters.matching.kept import KeptMemories
+from headstart.drafters.matching.last_copy import Copied, Match
 from headstart.drafters.matching.ngram_index import COMPARED, NgramIndex, alike
 from headstart.types import Draft
 
@@ -67,7 +68,7 @@ class NgramDrafter(Drafter):
         if memory is None:
             own = self._kept.take(row.sampling.cache_salt, row.tokens) or NgramIndex(self._lengths)
             memory = self._memories[row.request] = _Memory(row, self._lengths, own, self._index)
-        tokens = memory.after(row.tokens, more, most)
+        tokens = memory.after(row.tokens, more, most).tokens
         return replace(Draft.chain(tokens), source=self.name) if tokens else Draft()
 
 
@@ -83,19 +84,13 @@ class _Memory:
         self.salt = row.sampling.cache_salt
         self.own = own
         self.tokens: tuple[int, ...] = ()
-        self._last = max(COMPARED, lengths[0])
-        self._further = FurtherTexts(row.drafting.texts, lengths, index, factor=NgramDrafter.limit)
+        self._copying = Copying(row.drafting.texts, lengths, index, factor=NgramDrafter.limit)
 
-    def after(self, tokens: tuple[int, ...], more: tuple[int, ...], most: int) -> Sequence[int]:
-        """What followed the longest match of a text that has `tokens`, then `more`: in it, or in a further text. Of
-        its own `most` tokens; () where nothing matches."""
+    def after(self, tokens: tuple[int, ...], more: tuple[int, ...], most: int) -> Copied:
+        """What followed the longest match of a text that has `tokens`, then `more`: the latest of its own, or one
+        elsewhere."""
         self.own.extend(tokens)
         self.tokens = tokens
-        last = (*tokens[-self._last :], *more) if more else tokens
-        own = self.own.find(last)
-        copied = self._further.copy(last, alike(tokens, own, last), most)
-        if copied.tokens or not own:
-            return copied.tokens
-        period = (*tokens[own : own + most], *more)
-        # The copy may run into its own end: then it goes on with itself, as repeating text does
-        return [period[i % len(period)] for i in range(most)]
+        last = (*tokens[-COMPARED:], *more) if more else tokens
+        place = self.own.find(last)
+        return self._copying.copy(tokens, more, Match(None, place, alike(tokens, place, last)), most)

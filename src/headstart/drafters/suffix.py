@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.drafters.matching.further_texts import Copied, FurtherTexts
+from headstart.drafters.matching.copying import Copying
 from headstart.drafters.matching.kept import KeptMemories
+from headstart.drafters.matching.last_copy import Copied, Match
 from headstart.drafters.matching.ngram_index import COMPARED
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import Place, SuffixTrie, Text
@@ -102,13 +103,13 @@ class SuffixDrafter(Drafter):
         text = (*row.tokens[-COMPARED:], *tokens)
         trie = memory.trie
         longest = trie.longest(text, min(LONGEST, trie.depth))
-        copied = memory.copied(text, longest, LONGEST, most)
-        if copied.tokens:
+        copied = memory.copied(row.tokens, tokens, longest, LONGEST, most)
+        if copied is not None:
             return replace(Draft.chain(copied.tokens), source=self.name)
         for length in self._lengths(longest):
             place = trie.find(text[len(text) - length :])
             if place is not None:
-                draft, _ = _chain(trie, place, min(most, FACTOR * length), loop=False)
+                draft, _, _ = _chain(trie, place, min(most, FACTOR * length), loop=False)
                 if len(draft):
                     return replace(draft, source=self.name)
         return Draft()
@@ -124,14 +125,18 @@ class SuffixDrafter(Drafter):
     def _one(self, row: Row) -> Draft:
         memory = self._memory(row)
         own = len(memory.text.ends) - 1
-        copied = memory.copied(row.tokens, own, memory.trie.depth - 1, row.budget.nodes)
-        best, most = Draft.chain(copied.tokens), copied.expected
+        copied = memory.copied(row.tokens, (), own, memory.trie.depth - 1, row.budget.nodes)
+        best, most = Draft(), 0.0
+        if copied is not None:
+            best, most = Draft.chain(copied.tokens), copied.expected
         for trie, place, matched in self._matches(memory, row):
             nodes = min(row.budget.nodes, FACTOR * matched)
             # Its own text may be followed round and round; a past one has ended
-            draft, expected = _chain(trie, place, nodes, loop=trie is memory.trie)
+            draft, expected, start = _chain(trie, place, nodes, loop=trie is memory.trie)
             if expected > most:
                 best, most = draft, expected
+                if trie is memory.trie and start:
+                    memory.copying.note(Match(None, start, matched), len(row.tokens))
         if not len(best):
             return best
         return replace(best, expected=most * (1.0 if row.reproducible else self._trust))
@@ -168,19 +173,22 @@ class _Memory:
         self.trie = trie
         self.text = text
         lengths = range(max(SURE, shortest), shortest - 1, -1)
-        self._further = FurtherTexts(row.drafting.texts, lengths, index, factor=FACTOR)
+        self.copying = Copying(row.drafting.texts, lengths, index, factor=FACTOR)
 
     def follow(self, tokens: Sequence[int]) -> None:
         self.trie.extend(self.text, tokens[len(self.text.tokens) :])
 
-    def copied(self, tokens: Sequence[int], own: int, known: int, most: int) -> Copied:
-        """What goes on in the further texts, where they match more than the `own` tokens that its own text does, of
-        which no more than `known` were looked at."""
-        return self._further.copy(tokens, own if own < known else COMPARED, most)
+    def copied(self, tokens: Sequence[int], more: Sequence[int], own: int, known: int, most: int) -> Copied | None:
+        """What goes on elsewhere, where more matches than the `own` tokens that the trie has found, of which no more
+        than `known` were looked at; None where nothing does."""
+        found = Match(None, 0, own if own < known else COMPARED)
+        copied = self.copying.copy(tokens, more, found, most)
+        return None if copied.match is found else copied
 
 
-def _chain(trie: SuffixTrie, place: Place, nodes: int, *, loop: bool) -> tuple[Draft, float]:
-    """The likeliest continuation, token by token, and how many of its tokens should be accepted."""
+def _chain(trie: SuffixTrie, place: Place, nodes: int, *, loop: bool) -> tuple[Draft, float, int]:
+    """The likeliest continuation, token by token, how many of its tokens should be accepted, and where in its text it
+    begins, if it is the only one; else 0."""
     tokens: list[int] = []
     chance, expected = 1.0, 0.0
     while len(tokens) < nodes:
@@ -193,4 +201,4 @@ def _chain(trie: SuffixTrie, place: Place, nodes: int, *, loop: bool) -> tuple[D
         expected += chance
         tokens.append(step.token)
         place = step.place
-    return Draft.chain(tokens), expected
+    return Draft.chain(tokens), expected, max(place.at - len(tokens), 0)

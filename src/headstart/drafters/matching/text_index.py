@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 
 from headstart.base.errors import DamagedStore, InvalidOption
 from headstart.base.files import replacing
+from headstart.drafters.matching.last_copy import Copied, Match
 from headstart.drafters.matching.ngram_index import COMPARED, alike
 
 SURE = 4
@@ -36,6 +37,8 @@ FEW = 16
 """Places that are compared one by one."""
 COUNTED = 64
 """Places of which the continuations are counted, evenly spread over all."""
+FACTOR = 2
+"""Most tokens of a continuation for each that matches."""
 LEAST = 0.1
 """Continuations of a lower share are not drafted."""
 _END = -1  # after each text
@@ -54,11 +57,11 @@ class TextIndex:
 
     def __init__(self, tokens: NDArray[np.int32], order: NDArray[np.int32]) -> None:
         self._arrays = tokens, order
-        self._tokens, self._order = memoryview(tokens), memoryview(order)  # quicker to read number by number
+        self.tokens, self._order = memoryview(tokens), memoryview(order)  # quicker to read number by number
 
     def __len__(self) -> int:
         """Tokens, with the end of each text."""
-        return len(self._tokens)
+        return len(self.tokens)
 
     @classmethod
     def of(cls, texts: Iterable[Sequence[int]]) -> TextIndex:
@@ -107,31 +110,29 @@ class TextIndex:
             raise DamagedStore(f"{path} leads outside of its own texts, or of the vocabulary", hint=_HINT)
         return cls(tokens.numpy(), order.numpy())
 
-    def after(self, tokens: Sequence[int], least: int, most: int) -> tuple[list[int], int, float]:
-        """What followed the last of these tokens where the most of them are: the commonest continuation.
+    def after(self, tokens: Sequence[int], least: int, most: int) -> Copied | None:
+        """What followed the last of these tokens where the most of them are: the commonest continuation, by the share
+        of places in which each token of it followed.
 
         Args:
-            least: so many must match, and at least `SURE`.
-            most: tokens of the continuation.
-
-        Returns:
-            The continuation, how many tokens match (up to `COMPARED`), and how many of the continuation should be
-            right, by the share of places in which each followed. ([], 0, 0.0) where too few tokens match.
+            least: so many must match, and at least `SURE`. None where fewer do.
+            most: tokens of the continuation, which has no more than `FACTOR` for each that matches.
         """
         ends, matched = self._ends(tokens, max(least, SURE))
+        most = min(most, FACTOR * matched)
         found: list[int] = []
         chance, expected = 1.0, 0.0
-        while ends and len(found) < most:
-            after = Counter(self._tokens[end + len(found)] for end in ends)
+        while len(found) < most:
+            after = Counter(self.tokens[end + len(found)] for end in ends)
             token, count = after.most_common(1)[0]
             chance *= count / len(ends)
             if token == _END or chance < LEAST:
                 break
             if count < len(ends):
-                ends = [end for end in ends if self._tokens[end + len(found)] == token]
+                ends = [end for end in ends if self.tokens[end + len(found)] == token]
             expected += chance
             found.append(token)
-        return (found, matched, expected) if found else ([], 0, 0.0)
+        return Copied(Match(self.tokens, ends[0], matched), found, expected) if found else None
 
     def _ends(self, tokens: Sequence[int], least: int) -> tuple[list[int], int]:
         """Places after which most of the last tokens are the same, some of them where there are many; how many are."""
@@ -147,7 +148,7 @@ class TextIndex:
                 break
         ends = [self._order[place] + matched for place in found[:: -(-len(found) // COUNTED) or 1]]
         if len(found) <= FEW:
-            alikes = [alike(self._tokens, end, tokens) for end in ends]
+            alikes = [alike(self.tokens, end, tokens) for end in ends]
             matched = max(alikes, default=0)
             ends = [end for end, same in zip(ends, alikes, strict=True) if same == matched]
         return ends, matched
@@ -159,7 +160,7 @@ class TextIndex:
         for depth, token in enumerate(pattern):
 
             def there(place: int, depth: int = depth) -> int:
-                return self._tokens[place + depth]
+                return self.tokens[place + depth]
 
             low = bisect_left(self._order, token, low, high, key=there)
             high = bisect_right(self._order, token, low, high, key=there)
