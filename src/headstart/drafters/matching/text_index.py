@@ -57,7 +57,7 @@ class TextIndex:
 
     def __init__(self, tokens: NDArray[np.int32], order: NDArray[np.int32]) -> None:
         self._arrays = tokens, order
-        self.tokens, self._order = memoryview(tokens), memoryview(order)  # quicker to read number by number
+        self.tokens, self._order = tokens.data, order.data  # quicker to read number by number
 
     def __len__(self) -> int:
         """Tokens, with the end of each text."""
