@@ -132,7 +132,11 @@ class Target:
             raise InvalidOption("index: none of the drafters copies from one", hint="add 'ngram' or 'suffix' to them")
         from headstart.drafters.matching.text_index import TextIndex  # few engines have one
 
-        return given.index if isinstance(given.index, TextIndex) else TextIndex.open(given.index, self.tokenizer)
+        if isinstance(given.index, TextIndex):
+            return given.index
+        if not isinstance(given.index, str | Path):
+            raise InvalidOption(f"index={given.index!r} is no file", hint="name one that 'headstart index' has written")
+        return TextIndex.open(given.index, self.tokenizer)
 
     def draft(self, name: str | Path, device: torch.device | None = None) -> Checkpoint:
         """A draft model for this target, read once for a device however many engines use it. device: None is the

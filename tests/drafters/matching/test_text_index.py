@@ -242,5 +242,3 @@ def test_the_command_writes_what_load_takes_and_no_text_changes(tmp_path: Path) 
         return found.stats.target_forwards
 
     assert steps(index=output) < 0.6 * steps()
-    with pytest.raises(InvalidOption, match="none of the drafters"):
-        hs.load("bundled", "lookahead", index=output)
