@@ -36,6 +36,9 @@ def index(
     output_file: Path = option(Path("index.safetensors"), "Where to write the index.", "--output", "-o"),
     max_file_size: float = option(1.0, "Larger files are left out.", metavar="MB"),
     max_tokens: int = option(20_000_000, "The most tokens of all texts; 8 bytes of the file each.", low=1),
+    tool_calls: bool = option(
+        False, "Index each text also as a JSON string spells it, as calls of tools do. Twice the size."
+    ),
     trust_remote_code: bool = option(False, "Run Python code from the model's repository to read its tokenizer."),
 ) -> None:
     """Index files, so that drafters copy from them: your code, your documents, past answers.
@@ -48,7 +51,7 @@ def index(
     **Examples**
 
         headstart index src/ --target my/model --output code.index
-        headstart index src/ docs/ past.safetensors --target my/model --output code.index
+        headstart index src/ docs/ past.safetensors --target my/model --tool-calls --output code.index
         headstart serve --target my/model --index code.index
     """  # fmt: skip
     check_number("max_tokens", max_tokens, low=1, integer=True)
@@ -63,7 +66,7 @@ def index(
     with progress_bar(console, MofNCompleteColumn()) as bar:
         task = bar.add_task("reading files", total=len(files))
         reading = indexing.read(
-            files, tokenizer, most_bytes=int(max_file_size * _MEGABYTE), most_tokens=max_tokens,
+            files, tokenizer, most_bytes=int(max_file_size * _MEGABYTE), most_tokens=max_tokens, escaped=tool_calls,
             observe=lambda count: bar.advance(task, count),
         )  # fmt: skip
     with note(console, f"sorting {reading.tokens:,} tokens …"):

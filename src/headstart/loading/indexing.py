@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 from collections import Counter
@@ -88,13 +89,20 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def read(
-    files: Sequence[Path], tokenizer: Any, *, most_bytes: int, most_tokens: int, observe: Callable[[int], None]
+    files: Sequence[Path],
+    tokenizer: Any,
+    *,
+    most_bytes: int,
+    most_tokens: int,
+    escaped: bool = False,
+    observe: Callable[[int], None],
 ) -> Reading:
     """The texts of files, in tokens.
 
     Args:
         most_bytes: of a file; larger ones are left out.
         most_tokens: of all; texts beyond that are left out.
+        escaped: whether each text is also taken as a JSON string spells it.
         observe: called with the number of files that have been read since the last time.
 
     Raises:
@@ -113,6 +121,8 @@ def read(
                     words.append(_text(path, most_bytes, seen))
             except (_LeftOut, OSError, DamagedStore) as error:
                 reading.left_out[str(error) if isinstance(error, _LeftOut) else "not readable"] += 1
+        if escaped:
+            words += [json.dumps(text, ensure_ascii=False)[1:-1] for text in words]
         for ids in tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"] if words else ():
             reading.add(ids, most_tokens)
         observe(len(some))

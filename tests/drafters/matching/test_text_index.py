@@ -217,6 +217,10 @@ def test_what_git_ignores_and_what_is_no_text_is_left_out(tmp_path: Path) -> Non
     )
     assert few.tokens <= 20
     assert few.left_out["beyond the most tokens"] > 0
+    both = indexing.read(
+        [tmp_path / "a.py"], TOKENIZER, most_bytes=99, most_tokens=99, escaped=True, observe=lambda _: None
+    )
+    assert [TOKENIZER.decode(ids) for ids in both.texts] == ["text of a.py\n", "text of a.py\\n"]
     with pytest.raises(InvalidOption, match="there is no"):
         indexing.files_of([tmp_path / "nowhere"])
     with pytest.raises(InvalidOption, match="no text"):
