@@ -7,7 +7,7 @@ The index is of this repository's package, without some of its files. A text is 
 what follows it as the reply, which is given, so no model is needed: each draft is judged by the reply's own tokens, as
 a target at temperature 0 that writes this reply would. "known" are files of the index (an answer that repeats code, or
 itself), "alike" those that were left out of it (new code in the same repository), "other" modules of Python's own
-library, and "prose" guides of the documentation.
+library, and "prose" guides of the documentation. Those "in JSON" are spelled as the arguments of a tool call are.
 
 Drafters are asked alone, with a fixed budget: pacing would draft less where little is accepted.
 """
@@ -51,7 +51,8 @@ LEFT_OUT = 8
 class Figure:
     drafter: str
     text: str
-    index: bool
+    index: str
+    """"no", "yes", or "tool calls": made with `--tool-calls`."""
     texts: int
     tokens: int
     forwards: int
@@ -102,11 +103,14 @@ def texts(tokenizer: Any) -> tuple[list[Path], dict[str, list[list[int]]]]:
         "known": [path for path in package if path not in out], "alike": out, "other": library,
         "prose": sorted((ROOT / "docs").rglob("*.md")),
     }  # fmt: skip
+    files |= {f"{kind}, JSON": files[kind] for kind in ("known", "alike")}
     found: dict[str, list[list[int]]] = {}
     for kind, paths in files.items():
         some = found[kind] = []
         for path in paths[:: max(1, len(paths) // (2 * TEXTS))]:
-            ids = tokenizer(path.read_text(encoding="utf-8"), add_special_tokens=False, verbose=False)["input_ids"]
+            text = path.read_text(encoding="utf-8")
+            spelled = json.dumps(text, ensure_ascii=False)[1:-1] if kind.endswith("JSON") else text
+            ids = tokenizer(spelled, add_special_tokens=False, verbose=False)["input_ids"]
             if len(ids) >= PROMPT + REPLY and len(some) < TEXTS:
                 some.append(ids[: PROMPT + REPLY])
     return files["known"], found
@@ -122,18 +126,22 @@ def measure(tokenizer: Any, only: Sequence[str] | None) -> tuple[list[Figure], d
         path = Path(folder, "index")
         indexing.write(reading, tokenizer, path)
         written = time.perf_counter()
-        index = TextIndex.open(path, tokenizer)
+        indexes = {"no": None, "yes": TextIndex.open(path, tokenizer)}
         costs = {
             "tokens": reading.tokens, "bytes": path.stat().st_size, "reading_seconds": read - start,
             "sorting_seconds": written - read, "opening_seconds": time.perf_counter() - written,
         }  # fmt: skip
+        both = indexing.read(
+            files, tokenizer, most_bytes=1 << 20, most_tokens=1 << 30, escaped=True, observe=lambda _: None
+        )
+        indexes["tool calls"] = TextIndex.of(both.texts)
         found = []
         for name in drafters(None):
             for kind, some in kinds.items():
-                for given in (None, index):
+                for label, index in indexes.items():
                     if only and name not in only:
                         continue
-                    drafter = Counting(drafters(given)[name])
+                    drafter = Counting(drafters(index)[name])
                     forwards, seconds = 0, []
                     for ids in some:
                         count, each = forced(drafter, ids[:PROMPT], ids[PROMPT:], Drafting())  # type: ignore[arg-type]
@@ -141,7 +149,7 @@ def measure(tokenizer: Any, only: Sequence[str] | None) -> tuple[list[Figure], d
                         seconds += each
                     found.append(
                         Figure(
-                            name, kind, given is not None, len(some), len(some) * (REPLY - 1), forwards,
+                            name, kind, label, len(some), len(some) * (REPLY - 1), forwards,
                             drafter.drafted, 1e6 * statistics.median(seconds),
                         )
                     )  # fmt: skip
@@ -161,7 +169,7 @@ def main() -> None:
     table = Table("drafter", "text", "index", "tokens per forward", "drafted per forward", "accepted", "a draft, µs")
     for each in figures:
         table.add_row(
-            each.drafter, each.text, "yes" if each.index else "no", f"{each.per_forward:.2f}",
+            each.drafter, each.text, each.index, f"{each.per_forward:.2f}",
             f"{each.drafted / each.forwards:.1f}", f"{each.accepted:.0%}", f"{each.microseconds:.0f}",
         )  # fmt: skip
     console.print(table)
