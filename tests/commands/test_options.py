@@ -150,7 +150,10 @@ def sample(cls: type[Any], field: str, default: Any) -> tuple[list[str], Any]:
     return (words, value) if each.positional else ([part for word in words for part in (name, word)], value)
 
 
-GIVEN = {"adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "info": ["M"], "launch": ["DIR"]}
+GIVEN = {
+    "adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "index": ["DIR"], "info": ["M"],
+    "launch": ["DIR"],
+}  # fmt: skip
 """What other commands must be given."""
 
 

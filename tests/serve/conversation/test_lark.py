@@ -13,7 +13,9 @@ from support.chat_forms import chat_tokenizer, text_tokenizer
 
 from headstart.base.errors import InvalidGrammar
 from headstart.model.tokens.matching import matching_tokenizer
-from headstart.rule.grammar import Grammar, Grammars, Tokens
+from headstart.rule.compiled_grammar import Tokens
+from headstart.rule.grammar import Grammar
+from headstart.rule.grammars import Grammars
 from headstart.serve.conversation import lark
 from headstart.serve.conversation.detect import ChatForm, Marks
 from headstart.serve.conversation.formats import FORMATS, Format, Think
@@ -277,7 +279,7 @@ def test_the_masks_of_a_text_with_calls_depend_on_its_tokens_alone() -> None:
     guesses = [model.tokenizer(guess)["input_ids"] for guess in ("no", '{"name": "any", "parameters": {"', text)]
     for spelled in ([text], list(text)):
         ids = [token for piece in spelled for token in model.tokenizer(piece)["input_ids"]]
-        place = compiled.begin()
+        place = Grammar.begin(compiled)
         for number, token in enumerate(ids):
             for guess in guesses[number % 3 :: 3]:
                 assert place.after(guess).mask is None or place.allows(guess[0])
