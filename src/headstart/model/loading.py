@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, initialization
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
@@ -150,8 +150,9 @@ def load_weights(
         codes = codes_of(source, config)
         if packed and codes is not None:
             return adopt(codes.load_packed(source, config, dtype))
-        with _progress(_weight_bytes(source, config, dtype) >= _LONG_LOAD):
-            model = _read_model(source, config, dtype, trust_remote_code=trust_remote_code)
+        size = _weight_bytes(source, config, dtype)
+        with _progress(size >= _LONG_LOAD):
+            model = _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)
         return adopt(model.to(device))
 
 
@@ -162,14 +163,15 @@ def read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_cod
         ModelNotFound, DamagedModel, UnsupportedModel: see `reading` and `check_complete`.
     """
     with reading(source):
-        return _read_model(source, config, dtype, trust_remote_code=trust_remote_code)
+        size = _weight_bytes(source, config, dtype)
+        return _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)
 
 
-def _read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_code: bool) -> Any:
+def _read_model(source: str, config: Any, dtype: torch.dtype, size: int, *, trust_remote_code: bool) -> Any:
     if (codes := codes_of(source, config)) is not None:
         return codes.load_model(source, config, dtype)
     if Path(source).is_dir():
-        check_amount(Path(source), _weight_bytes(source, config, dtype) // dtype.itemsize, names_of(config))
+        check_amount(Path(source), size // dtype.itemsize, names_of(config))
     with unreported():
         model, found = AutoModelForCausalLM.from_pretrained(
             source,
@@ -219,7 +221,7 @@ def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model_class is None:
         return sum(file.stat().st_size for file in Path(source).glob("*.safetensors"))
-    with torch.device("meta"):
+    with torch.device("meta"), initialization.no_init_weights():
         model: nn.Module = model_class(config)
     size = torch.finfo(dtype).bits // 8
     return size * sum(parameter.numel() for parameter in set(model.parameters()))
