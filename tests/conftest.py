@@ -22,6 +22,8 @@ from headstart.base.files import cache_directory
 if TYPE_CHECKING:  # the process that only hands out tests needs no torch, and its workers wait for it
     import headstart as hs
 
+gc.disable()  # while modules are imported and tests collected; see pytest_collection_finish
+
 settings.register_profile("suite", deadline=None, derandomize=True)  # a busy machine, or chance, must not decide
 settings.load_profile("suite")
 
@@ -39,9 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays, so no collection of garbage need walk through it again."""
-    gc.collect()
+    """What is there now stays, so no collection of garbage need walk through it."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
