@@ -146,7 +146,7 @@ def test_pacing_decides_on_a_hybrid(root: Path, load: Callable[..., Any]) -> Non
 # -- enumeration ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ["exact", pytest.param("coupled", marks=pytest.mark.slow)])
 def test_all_texts_have_their_probabilities(rule: Rule, shops: Callable[[str], HybridShop]) -> None:
     """Every text of three tokens, counted, against the product of transformers' probabilities."""
     shop, prompt, length, samples = shops("qwen3_5"), (1, 3, 2, 1, 3), 3, 800
