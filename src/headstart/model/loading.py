@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, initialization
+from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
@@ -221,7 +221,7 @@ def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model_class is None:
         return sum(file.stat().st_size for file in Path(source).glob("*.safetensors"))
-    with torch.device("meta"), initialization.no_init_weights():
+    with torch.device("meta"):
         model: nn.Module = model_class(config)
     size = torch.finfo(dtype).bits // 8
     return size * sum(parameter.numel() for parameter in set(model.parameters()))
