@@ -330,10 +330,10 @@ def test_greedy_text_is_that_of_generate(name: str) -> None:
     want = []
     for prompt in prompts:
         ids = torch.tensor([prompt])
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=10, do_sample=False)
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False)
         want.append(tuple(out[0, len(prompt) :].tolist()))
     engine = assemble(runner_of(name, torch.float32), drafter=NgramDrafter())
-    outs = engine.generate(prompts, hs.Sampling(max_tokens=10, ignore_eos=True))
+    outs = engine.generate(prompts, hs.Sampling(max_tokens=16, ignore_eos=True))
     assert [out.tokens for out in outs] == want
     assert any(out.stats.drafted for out in outs)
     engine.cache.check()
