@@ -79,8 +79,8 @@ def release_files() -> None:
     """Give back the memory in which checkpoints are mapped, on Linux: what was copied from them is not read again, and
     what is still looked up there, such as rows of an embedding, comes back page by page.
 
-    Mappings that hold numbers of their own, since somebody wrote to a weight in place, stay as they are, and so do those
-    of tiny models. What the heap holds free after loading goes back, too.
+    Mappings that hold numbers of their own, since somebody wrote to a weight in place, stay as they are, and so do
+    those of tiny models. What the heap holds free after loading goes back, too.
     """
     try:
         mapped = _mapped_checkpoints(Path("/proc/self/maps"))
