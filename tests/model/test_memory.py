@@ -12,7 +12,7 @@ import torch
 from support.tiny import random_model
 from transformers import AutoModelForCausalLM
 
-from headstart.model import memory, native
+from headstart.model import native
 from headstart.model.heads.medusa import HeadWeights, MedusaHeads
 from headstart.model.loading import adopt
 from headstart.model.memory import bytes_of, free_bytes, release_files
@@ -74,9 +74,8 @@ def test_medusa_heads_use_the_threads_of_their_forward(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which pages are in memory")
-def test_pages_of_checkpoints_are_given_back_and_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_checkpoints_are_given_back_and_come_back(tmp_path: Path) -> None:
     """Those that nobody wrote to; what was written in place stays what it is."""
-    monkeypatch.setattr(memory, "_WORTH_RELEASING", 1 << 18)
     numbers = torch.arange(1 << 16, dtype=torch.float32)
     mapped = {}
     for name in ("read.safetensors", "written.safetensors", "other.bin"):
@@ -99,8 +98,8 @@ def test_pages_of_checkpoints_are_given_back_and_come_back(tmp_path: Path, monke
 
 @pytest.mark.parametrize("size", [1, 100, (1 << 21) - 1, 1 << 21, (5 << 20) + 17])
 def test_memory_of_the_kernels_is_aligned_and_as_large_as_asked(size: int) -> None:
-    made = aligned(size)
-    assert len(made) >= size
-    assert made.data_ptr() % 64 == 0
-    made[:size] = 7
-    assert int(made[:size].sum(dtype=torch.int64)) == 7 * size
+    memory = aligned(size)
+    assert len(memory) >= size
+    assert memory.data_ptr() % 64 == 0
+    memory[:size] = 7
+    assert int(memory[:size].sum(dtype=torch.int64)) == 7 * size

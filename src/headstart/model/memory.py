@@ -17,8 +17,6 @@ _GIB = 2**30
 
 _DONTNEED = 4
 """MADV_DONTNEED of Linux."""
-_WORTH_RELEASING = 2**24
-"""Bytes; where less of checkpoints is mapped, it stays: to look at each page takes longer than to load a tiny model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,40 +77,23 @@ def release_files() -> None:
     """Give back the memory in which checkpoints are mapped, on Linux: what was copied from them is not read again, and
     what is still looked up there, such as rows of an embedding, comes back page by page.
 
-    Mappings that hold numbers of their own, since somebody wrote to a weight in place, stay as they are, and so do
-    those of tiny models. What the heap holds free after loading goes back, too.
+    Mappings that hold numbers of their own, since somebody wrote to a weight in place, stay as they are. What the heap
+    holds free after loading goes back, too.
     """
     try:
-        mapped = _mapped_checkpoints(Path("/proc/self/maps"))
+        lines = Path("/proc/self/smaps").read_text(errors="replace").splitlines()
     except OSError:  # another system, which lets go of such pages when it needs them
         return
-    library = ctypes.CDLL(None)
-    if sum(end - begin for begin, end, _ in mapped) >= _WORTH_RELEASING:
-        for begin, end, anonymous in _mapped_checkpoints(Path("/proc/self/smaps")):
-            if anonymous == 0:
-                library.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONTNEED)
+    library, held = ctypes.CDLL(None), None
+    for line in lines:
+        words = line.split(maxsplit=5)
+        if words[0] == "Anonymous:" and held is not None and words[1] == "0":
+            library.madvise(ctypes.c_void_p(held[0]), ctypes.c_size_t(held[1] - held[0]), _DONTNEED)
+        elif not words[0].endswith(":"):
+            begin, end = (int(number, 16) for number in words[0].split("-"))
+            held = (begin, end) if words[-1].endswith((".safetensors", ".gguf")) else None
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
-
-
-def _mapped_checkpoints(listing: Path) -> list[tuple[int, int, int | None]]:
-    """Where checkpoints are mapped, [begin, end), and the kB of each that hold numbers of their own, if the listing
-    says so.
-
-    Raises:
-        OSError: there is no such listing.
-    """
-    found: list[tuple[int, int, int | None]] = []
-    held = False
-    for line in listing.read_text(errors="replace").splitlines():
-        if line.endswith((".safetensors", ".gguf")):
-            begin, end = (int(number, 16) for number in line.split(maxsplit=1)[0].split("-"))
-            found.append((begin, end, None))
-            held = True
-        elif held and line.startswith("Anonymous:"):
-            found[-1] = (*found[-1][:2], int(line.split()[1]))
-            held = False
-    return found
 
 
 def _cgroup_allowance() -> int | None:
