@@ -15,8 +15,8 @@ import torch
 from engine.test_matrix import check_cells
 from scipy.stats import chi2
 from support.http_server import serving
-from support.hybrids import HYBRIDS, checkpoint, small
-from support.matrix_cells import CONTEXT, ENTRIES, LETTERS, RULES, SETTINGS, WIDTH, Entry, Workshop, tokenizer
+from support.hybrids import SMALLER, checkpoint, small
+from support.matrix_cells import ACROSS, CONTEXT, ENTRIES, LETTERS, RULES, WIDTH, Entry, Workshop, tokenizer
 from support.matrix_distributions import EOS, VOCAB, model
 from support.tiny import drawn
 from transformers import AutoModelForCausalLM
@@ -57,16 +57,17 @@ CELLS = [
         marks=() if entry.name in QUICK and turn == number % 3 else pytest.mark.slow,
     )
     for number, entry in enumerate(each for each in ENTRIES if "4-bit" not in each.name)
-    for turn, kind in enumerate(HYBRIDS)
+    for turn, kind in enumerate(SMALLER)
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("entry", "kind", "rule"), CELLS, ids=lambda each: getattr(each, "name", each))
 def test_every_drafter(entry: Entry, kind: str, rule: Rule, shops: Callable[[str], HybridShop]) -> None:
-    """Greedy texts are those of `generate`; each sampled token is held against its own distribution."""
+    """Greedy texts are those of `generate`; each sampled token is held against its own distribution. What else a
+    request may ask for is done with logits, whatever they come from."""
     shop = shops(kind)
     assert shop.target.new_cache(1).states is not None
-    check_cells(entry, rule, shop, [each for each in SETTINGS if each.name in ("greedy", "T=1")], blocks=False)
+    check_cells(entry, rule, shop, ACROSS, blocks=False)
 
 
 # -- long texts -------------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ LONG: dict[str, dict[str, Any]] = {
     [
         pytest.param(what, kind, marks=() if turn == number % 3 else pytest.mark.slow)
         for number, what in enumerate(LONG)
-        for turn, kind in enumerate(HYBRIDS)
+        for turn, kind in enumerate(SMALLER)
     ],
 )
 def test_long_greedy_texts_are_transformers_own(what: str, kind: str, root: Path, load: Callable[..., Any]) -> None:
@@ -183,7 +184,7 @@ QUESTIONS = ("What is a rather long question, so that there is something to read
 TURN = hs.Sampling(max_tokens=40, ignore_eos=True)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in HYBRIDS if kind != "nemotron_h"])  # it has no smaller one
+@pytest.mark.parametrize("kind", SMALLER)
 @pytest.mark.parametrize("drafter", ["none", "draft"])
 def test_a_turn_reads_only_what_is_new(kind: str, drafter: str, root: Path, load: Callable[..., Any]) -> None:
     """Five turns whose answers are written otherwise in the next prompt, as by a template that leaves thoughts out; so

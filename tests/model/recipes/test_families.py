@@ -320,7 +320,9 @@ def test_a_row_has_the_same_bits_in_any_company(name: str) -> None:
 # -- the text ---------------------------------------------------------------------------------------------------------
 
 
-@every_family
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=slow_unless(place % 2 == 0)) for place, name in enumerate(FAMILIES)]
+)
 def test_greedy_text_is_that_of_generate(name: str) -> None:
     """With a drafter, by requests side by side."""
     model = model_of(name)
