@@ -397,7 +397,7 @@ class Entry:
     sampled texts are longer, where it needs a few steps to have something to say; there are fewer of them then, by
     `share`. predicted: its requests bring a prediction. seeds: requests of a cell for each prompt, as many as the wrong
     rules of `test_matrix` are found with; more where few of them end within a block. quick: whether it is in the fast
-    suite, under rule "exact"."""
+    suite, with a third of the settings."""
 
     name: str
     make: Callable[[Workshop], Drafter] | None

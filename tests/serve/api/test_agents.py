@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2 as httpx
 import openai
 import pytest
@@ -17,6 +16,9 @@ from support.scripted_bridge import ScriptedBridge, scripted
 
 from headstart.base.errors import InvalidFile
 from headstart.serve.responses_store import ResponseStore
+
+if TYPE_CHECKING:  # it takes seconds to import, in every process that collects tests
+    import anthropic
 
 REPLY = 'I look.</think>\n\nHere:\n<tool_call>\n{"name": "read", "arguments": {"path": "a.py", "n": 2}}\n</tool_call>'
 CALL = {"path": "a.py", "n": 2}
@@ -42,6 +44,8 @@ def bridge(served: tuple[str, ScriptedBridge]) -> ScriptedBridge:
 
 @pytest.fixture
 def claude(served: tuple[str, ScriptedBridge], bridge: ScriptedBridge) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
     base = served[0].removesuffix("/v1")
     with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0, timeout=30) as found:
         yield found
