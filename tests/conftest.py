@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 from support.browser import close_browser, looks_at_pages, opened
 from support.vllm import vllm_python  # noqa: F401  # a fixture
 
@@ -19,6 +21,11 @@ from headstart.base.files import cache_directory
 
 if TYPE_CHECKING:  # the process that only hands out tests needs no torch, and its workers wait for it
     import headstart as hs
+
+gc.disable()  # while modules are imported and tests collected; see pytest_collection_finish
+
+settings.register_profile("suite", deadline=None, derandomize=True)  # a busy machine, or chance, must not decide
+settings.load_profile("suite")
 
 LONG = frozenset(
     line for line in (Path(__file__).parent / "long_tests.txt").read_text().splitlines() if not line.startswith("#")
@@ -31,6 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.split("[")[0] in LONG:
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays, so no collection of garbage need walk through it."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,6 +74,17 @@ def _own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         kernels.mkdir(parents=True, exist_ok=True)
         cache_directory("kernels").parent.mkdir(parents=True, exist_ok=True)
         cache_directory("kernels").symlink_to(kernels, target_is_directory=True)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_measurements() -> Iterator[None]:
+    """Adaptive pacing measures a model for a second or two at load, which is longer than most tests take: here for a
+    twentieth."""
+    from headstart.pacing.measuring import measure
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(measure.__kwdefaults__, "seconds", 0.05)
         yield
 
 

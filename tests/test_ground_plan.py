@@ -58,7 +58,7 @@ def test_generating_imports_no_wing_and_little_of_the_core(house: Any) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--version"], ["generate", "--max-tokens", "2", "--max-length", "64", "def"]],
+    [["--version"], ["generate", "--pacing", "fixed", "--max-tokens", "2", "--max-length", "64", "def"]],
     ids=["version", "generate"],
 )
 def test_a_command_imports_no_wing_that_it_does_not_need(arguments: list[str]) -> None:

@@ -29,6 +29,8 @@ from headstart.commands.terminal import reported
 from headstart.model.loading import context_limit
 from headstart.model.longrope import fix_rotation
 from headstart.serve.chat.conversation import Conversation, ask_with_room
+from headstart.serve.conversation.detect import ChatForm
+from headstart.serve.conversation.formats import Think
 
 GREEDY = hs.Sampling(max_tokens=12, ignore_eos=True)
 
@@ -86,6 +88,29 @@ def test_pieces_say_what_was_guessed() -> None:
     assert {True, False} == set(shown), "else nothing is tested here"
     plain = Conversation(engine.plain(), talk.sampling)
     assert not any(p.guessed for p in plain.ask("def add(a, b):"))
+
+
+def test_reasoning_is_told_from_the_answer(engine: hs.Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("llguidance")
+    words = hs.Structure("lark", 'start: "<think>\\nHm, <b>\\n</think>\\n\\nYes."')
+    form = ChatForm(think=Think("<think>", "</think>"))
+    talk = Conversation(engine, hs.Sampling(max_tokens=80, structure=words), form=form)
+    pieces = list(talk.ask("Hello"))
+    assert "".join(piece.text for piece in pieces if piece.reasoning) == "Hm, <b>"
+    assert "".join(piece.text for piece in pieces if not piece.reasoning) == "Yes."
+    assert all(piece.guessed for piece in pieces[1:-1]), "what the grammar decides is drafted"
+    assert talk.messages[-1] == {"role": "assistant", "content": "Yes."}
+    for shown, expected in ((True, "Hm, <b>\n\nYes.\n"), (False, "Yes.\n")):
+        _Front(talk, colors=False, stats=False, reasoning=shown).answer("And?")
+        assert capsys.readouterr().out == expected
+    plain = Conversation(engine, talk.sampling)
+    assert say(plain, "Hello") == "<think>\nHm, <b>\n</think>\n\nYes.", "no form: all is the answer"
+
+
+def test_a_format_that_does_not_exist(model: Path) -> None:
+    run = CliRunner().invoke(app, ["chat", "--target", str(model), "--chat-format", "hermess", "Hello"])
+    assert run.exit_code == 2
+    assert "hermes, qwen-xml" in " ".join(run.stderr.split())
 
 
 def test_a_second_turn_reads_only_what_is_new(talk: Conversation) -> None:

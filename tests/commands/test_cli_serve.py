@@ -192,7 +192,8 @@ def test_the_example_has_a_key_only_where_one_is_wanted() -> None:
 
 
 def test_options_that_cannot_be() -> None:
-    for options in ({"port": 70000}, {"ping_seconds": 0}, {"max_body_bytes": 0}, {"served_model_name": ("",)}):
+    for options in ({"port": 70000}, {"ping_seconds": 0}, {"max_body_bytes": 0}, {"served_model_name": ("",)},
+                    {"chat_format": "hermess"}, {"constrain_tools": "no"}):  # fmt: skip
         with pytest.raises(InvalidOption):
             ServerOptions(**options)  # type: ignore[arg-type]
 

@@ -26,6 +26,7 @@ from headstart.commands.options import command
 SPECIAL: dict[str, tuple[list[str], Any]] = {
     "api_key_env": (["PATH"], "PATH"),
     "by_position": (["0.9,0.8"], (0.9, 0.8)),
+    "chat_format": (["hermes"], "hermes"),
     "data": (["a.txt", "b.jsonl"], ("a.txt", "b.jsonl")),
     "device": (["cuda:1"], "cuda:1"),
     "draft_costs": (["1:0.1,24:0.2"], {1: 0.1, 24: 0.2}),
@@ -149,7 +150,10 @@ def sample(cls: type[Any], field: str, default: Any) -> tuple[list[str], Any]:
     return (words, value) if each.positional else ([part for word in words for part in (name, word)], value)
 
 
-GIVEN = {"adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "info": ["M"], "launch": ["DIR"]}
+GIVEN = {
+    "adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "index": ["DIR"], "info": ["M"],
+    "launch": ["DIR"],
+}  # fmt: skip
 """What other commands must be given."""
 
 

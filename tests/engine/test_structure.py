@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.byte_models import save_model
+from support.tiny import byte_tokenizer
 
 import headstart as hs
 from headstart.base.errors import GrammarFailed, InvalidGrammar, InvalidOption
@@ -151,6 +153,41 @@ class Careless(Drafter):
 
         q = torch.full((row.budget.nodes, 258), 1 / 258)
         return Draft.chain([row.draw(q[i].numpy(), i) for i in range(row.budget.nodes)], q)
+
+
+class Reading(Drafter):
+    """Draws one of two letters behind what is certain to come."""
+
+    name = "reading"
+    default_budget = 1
+
+    def __init__(self, *, reads_certain: bool) -> None:
+        self.reads_certain = reads_certain
+        self.shown: list[tuple[int, ...]] = []
+
+    def propose(self, rows: Any) -> list[Draft]:
+        import torch
+
+        q = torch.zeros(1, 258)
+        q[0, LETTERS] = 0.5
+        self.shown += [row.tokens[row.prompt_tokens :] for row in rows]
+        return [Draft.chain([row.draw(q[0].numpy(), 0)], q) for row in rows]
+
+
+LETTERS = [byte_tokenizer().convert_tokens_to_ids(letter) for letter in "ab"]
+
+
+def test_a_drafter_that_reads_what_is_certain_guesses_behind_it(target: hs.Target) -> None:
+    sampling = Sampling(max_tokens=120, seed=3, structure=Structure("regex", "([ab]-[+]-){20}"))
+    drafters = [Reading(reads_certain=reads) for reads in (False, True)]
+    outs = [target.engine(drafter, pacing="fixed").generate(PROMPT, sampling) for drafter in drafters]
+    for out, drafter in zip(outs, drafters, strict=True):
+        assert re.fullmatch("([ab]-[+]-){20}", out.text)
+        assert out.stats.speculation.error is None
+        assert all(out.tokens[: len(shown)] == shown for shown in drafter.shown), "what was certain has come"
+    without, behind = outs
+    assert 0 < behind.stats.accepted < behind.stats.drafted
+    assert behind.stats.target_forwards < without.stats.target_forwards
 
 
 def test_drawn_drafts_that_know_no_grammar_are_refused_and_hurt_nothing(target: hs.Target) -> None:

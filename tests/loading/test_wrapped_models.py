@@ -69,8 +69,8 @@ def test_a_wrapper_loads_as_its_text_model(kind: str, tmp_path: Path, load: Call
     got = runner.forward([Segment(cache.acquire(), tuple(prompt), judged=20)], cache).logits
     assert float((got - want).abs().max() / (want.max() - want.min())) < 1e-5
     model.generation_config.eos_token_id = None
-    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False)
-    mine = engine.generate(prompt, hs.Sampling(max_tokens=12, temperature=0, ignore_eos=True))
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=5, do_sample=False)
+    mine = engine.generate(prompt, hs.Sampling(max_tokens=5, temperature=0, ignore_eos=True))
     assert list(mine.tokens) == out[0, 20:].tolist()
     config = loading.load_config(str(tmp_path), trust_remote_code=False)
     text = loading.read_model(str(tmp_path), config, torch.float32)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from headstart.serve.conversation.formats import BY_NAME
@@ -98,3 +99,14 @@ def chat_tokenizer(template: str | None, *formats: str, special: tuple[str, ...]
     tokenizer.add_tokens([AddedToken(each, special=False) for each in SPOKEN])
     tokenizer.chat_template = template
     return tokenizer
+
+
+def text_tokenizer(*texts: str) -> PreTrainedTokenizerFast:
+    """A tokenizer that knows no mark: its tokens are pieces of these texts, of whatever length, and all bytes."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, min_frequency=1, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")

@@ -159,6 +159,8 @@ _SMALL: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Of what the smaller ones differ in."""
+SMALLER = tuple(_SMALL)
+"""Those of `HYBRIDS` that have a smaller one."""
 
 
 def small(

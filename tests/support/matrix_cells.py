@@ -29,6 +29,7 @@ from headstart.drafters.eagle import EagleDrafter
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.lookahead import LookaheadDrafter
 from headstart.drafters.matching.suffix_store import SuffixStore
+from headstart.drafters.matching.text_index import TextIndex
 from headstart.drafters.medusa import MedusaDrafter
 from headstart.drafters.ngram import NgramDrafter
 from headstart.drafters.prediction import PredictionDrafter
@@ -292,6 +293,12 @@ class Workshop:
         return Cascade([NgramDrafter(shortest=2), self.draft()])
 
 
+@cache
+def _index() -> TextIndex:
+    """Of a text in which most strings of four tokens are: it is often copied from, and sometimes right."""
+    return TextIndex.of([torch.randint(VOCAB, (8000,), generator=torch.Generator().manual_seed(5)).tolist()])
+
+
 def _eagle(version: int, width: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """A random EAGLE head; that of version 3 knows six of the eight tokens."""
     generator = torch.Generator().manual_seed(version)
@@ -390,7 +397,7 @@ class Entry:
     sampled texts are longer, where it needs a few steps to have something to say; there are fewer of them then, by
     `share`. predicted: its requests bring a prediction. seeds: requests of a cell for each prompt, as many as the wrong
     rules of `test_matrix` are found with; more where few of them end within a block. quick: whether it is in the fast
-    suite, under rule "exact"."""
+    suite, with a third of the settings."""
 
     name: str
     make: Callable[[Workshop], Drafter] | None
@@ -421,6 +428,7 @@ ENTRIES = (
     Entry("predicted output", lambda _: PredictionDrafter(), predicted=True, seeds=32, quick=False),
     Entry("suffix, chain", lambda _: SuffixDrafter(), quick=False),
     Entry("suffix, chain, past outputs", lambda _: SuffixDrafter(store=SuffixStore()), quick=False),
+    Entry("n-gram, an index", lambda _: NgramDrafter(longest=5, shortest=3, index=_index()), quick=False),
     Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1), quick=False),
     Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6, quick=False),
     Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6, quick=False),

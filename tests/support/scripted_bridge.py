@@ -56,7 +56,7 @@ class ScriptedBridge:
         return {
             "rule": "coupled", "pacing": "fixed", "dtype": "float32", "quantize": None, "decoder": "scripted",
             "width_invariant": True, "vocab_size": len(self.tokenizer), "max_length": CONTEXT, "max_batch_size": 4,
-            "prefix_cache": True, "target": MODEL, "drafter": "none",
+            "prefix_cache": True, "spelling": "canonical", "target": MODEL, "drafter": "none",
         }  # fmt: skip
 
     def slots(self) -> Sequence[SlotState]:

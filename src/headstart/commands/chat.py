@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.style import Style
@@ -24,9 +24,12 @@ from headstart.commands.terminal import for_stdout, harmless, messages, output, 
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.chat.conversation import Conversation, Piece, ask_with_room, check_chat
 from headstart.serve.chat.slash import Slash, whole_message
+from headstart.serve.conversation.detect import chat_form
+from headstart.serve.conversation.formats import format_named
 from headstart.types import Sampling
 
 _GUESSED = Style(color="green")
+_THOUGHT = Style(dim=True)
 
 
 @command
@@ -50,6 +53,14 @@ def chat(
         max_tokens=1024
     ),
     structure: StructureOptions,
+    reasoning: Literal["auto", "show", "hide"] = option(
+        "auto", "Whether to show, dimmed, what a model thinks before it answers: 'auto' does on a terminal."
+    ),
+    chat_format: str = option(
+        "",
+        "The form of the model's replies, such as harmony. Default: what its tokenizer or chat template says.",
+        metavar="NAME",
+    ),
     colors: bool = option(False, "Begin with colours that show which tokens were guessed."),
     history: bool = option(
         True, "Remember what was typed, for the arrow keys, from one chat to the next.", "--history/--no-history"
@@ -67,6 +78,8 @@ def chat(
         git diff | headstart chat --target path/to/model --system "Write a commit message for this diff."
     """  # fmt: skip
     sampling = structure.of(sampling)
+    if chat_format:
+        format_named(chat_format)
     talks = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     read = _reader(history=history) if talks else None
     options = replace(options, max_batch_size=1, prefix_cache=True)
@@ -77,8 +90,10 @@ def chat(
         engine = loaded.engine(cli.one_or_all(drafter), **values_of(options))
     check_chat(engine)
     drawn = loaded.generation_config.get("temperature", 1.0) if temperature is None else temperature
-    talk = Conversation(engine, replace(sampling, temperature=drawn), system)
-    front = _Front(talk, colors=colors, stats=stats)
+    form = chat_form(engine.tokenizer, chat_format)
+    talk = Conversation(engine, replace(sampling, temperature=drawn), system, form)
+    shown = reasoning == "show" or (reasoning == "auto" and sys.stdout.isatty())
+    front = _Front(talk, colors=colors, stats=stats, reasoning=shown)
     if read is not None:
         front.converse(read)
         return
@@ -103,11 +118,13 @@ def _reader(*, history: bool) -> Callable[[], str]:
 class _Front:
     """A conversation at a terminal."""
 
-    def __init__(self, talk: Conversation, *, colors: bool, stats: bool) -> None:
+    def __init__(self, talk: Conversation, *, colors: bool, stats: bool, reasoning: bool = True) -> None:
         self._talk = talk
-        self._colors, self._stats = colors, stats
+        self._colors, self._stats, self._reasoning = colors, stats, reasoning
         self._console = output()
-        self._slash = Slash(talk, {"colors": self._toggle_colors, "stats": self._figures})
+        self._thought = False
+        more = {"colors": self._toggle_colors, "reasoning": self._toggle_reasoning, "stats": self._figures}
+        self._slash = Slash(talk, more)
 
     def converse(self, read: Callable[[], str]) -> None:
         """Until /bye or the end of the input."""
@@ -138,6 +155,7 @@ class _Front:
         """Write the answer as it comes. Ctrl-C ends it; if `strict`, also the program."""
         start = time.perf_counter()
         pieces, dropped = ask_with_room(self._talk, text)
+        self._thought = False
         try:
             if dropped:
                 say(messages(), f"the context is full: the oldest {dropped} questions and answers are forgotten", "dim")
@@ -153,8 +171,13 @@ class _Front:
             self._table(time.perf_counter() - start)
 
     def _write(self, piece: Piece) -> None:
-        if self._colors and self._console.is_terminal:
-            style = _GUESSED if piece.guessed else Style()
+        if piece.reasoning and not self._reasoning:
+            return
+        if self._thought and not piece.reasoning:
+            print("\n")
+        self._thought = piece.reasoning
+        if self._console.is_terminal and (self._colors or piece.reasoning):
+            style = Style.combine([_GUESSED] * (self._colors and piece.guessed) + [_THOUGHT] * piece.reasoning)
             self._console.print(Text(harmless(piece.text), style), end="", soft_wrap=True)
         else:
             sys.stdout.write(for_stdout(piece.text))
@@ -163,6 +186,10 @@ class _Front:
     def _toggle_colors(self, _: str) -> str:
         self._colors = not self._colors
         return "green was guessed and then confirmed" if self._colors else "no colours"
+
+    def _toggle_reasoning(self, _: str) -> str:
+        self._reasoning = not self._reasoning
+        return "what the model thinks is shown" if self._reasoning else "what the model thinks is left out"
 
     def _figures(self, _: str) -> str:
         if not self._talk.stats:

@@ -21,7 +21,7 @@ from headstart.commands.terminal import reported
 __all__ = ["app", "main"]
 
 COMMANDS = (
-    *("demo", "generate", "chat", "serve", "simulate", "trace", "learn", "info", "doctor"),
+    *("demo", "generate", "chat", "serve", "index", "simulate", "trace", "learn", "info", "doctor"),
     *("bench", "audit", "train", "adapt", "export", "launch", "watch"),
 )
 """The commands, in the order of the help; each is the function or the `Typer` of this name in the file of its name."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headstart.drafters.drafter import Drafter
     from headstart.drafters.growing.grow import Residual
     from headstart.drafters.matching.suffix_store import SuffixStore
+    from headstart.drafters.matching.text_index import TextIndex
     from headstart.model.runner import ModelRunner
     from headstart.types import TreeKind
 
@@ -181,6 +182,8 @@ class BuildContext:
     """For its weights: None, "int8", or "auto" where that is faster."""
     store: SuffixStore | Literal["auto"] | None = None
     """Past outputs that it may look into; "auto" begins a store of its own."""
+    index: TextIndex | None = None
+    """Texts that it may look into, the same for all requests."""
     draft: ModelRunner | None = None
     """Where WEIGHTS is "model", the model."""
     draft_tokenizer: PreTrainedTokenizerBase | None = None

@@ -5,13 +5,15 @@ has probability 1 and is never refused, and the target must read it in any case,
 forward that is needed anyway. Runs of them are short and lie *between* tokens that must be guessed. So a draft is made
 piecewise: what is certain, a guess, what is certain after it, and so on, as far as there are guesses.
 
+A drafter that reads the text by itself is shown what is certain as if it had come, and guesses behind it.
+
 Which pieces there are depends on the text, on the guesses and on the grammar, never on what the target draws, so the
 rule keeps the distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -55,6 +57,40 @@ def without_asking(row: Row, drafter: Drafter, run: Draft) -> Draft | None:
     return run if len(run) >= row.budget.nodes else None
 
 
+def as_if_come(row: Row, run: Draft) -> Row:
+    """The row once what is certain has come, for a drafter that `reads_certain`."""
+    room = row.room - len(run)
+    state = row.sampling_state.after(run.tokens)
+    tokens = (*row.tokens, *run.tokens)
+    return replace(row, tokens=tokens, sampling_state=state, room=room, budget=row.budget.within(room))
+
+
+def behind(row: Row, drafter: Drafter, draft: Draft, run: Draft) -> Draft:
+    """The draft that a drafter has made for the row of `as_if_come`, behind what is certain."""
+    if not len(draft):
+        return run
+    if draft.q is None and draft.is_chain:
+        return _spliced(row, drafter, draft, run.tokens)
+    q = draft.q
+    if q is not None:
+        if (hot := _one_hot(draft, q, run.tokens)) is None:
+            return run
+        q = torch.cat([hot, q])
+    parents = [*range(-1, len(run) - 1), *(len(run) + parent for parent in draft.parents)]
+    whole = replace(draft, tokens=(*run.tokens, *draft.tokens), parents=tuple(parents), q=q, expected=None)
+    place = row.sampling_state.place
+    if not draft.is_chain or not all(_steps(place, whole.tokens)):
+        return whole
+    return _lengthened(whole, certain_after(place.after(whole.tokens), min(MOST, row.room - len(whole))))
+
+
+def _steps(place: Place, tokens: Sequence[int]) -> Iterator[bool]:
+    """Whether each of these tokens may come where it stands."""
+    for token in tokens:
+        yield place.allows(token)
+        place = place.after((token,))
+
+
 def with_certain(row: Row, drafter: Drafter, draft: Draft, run: Draft) -> Draft:
     """The draft that a drafter has made for a row, with what is certain before, between and after its guesses.
 
@@ -67,11 +103,9 @@ def with_certain(row: Row, drafter: Drafter, draft: Draft, run: Draft) -> Draft:
     if not draft.is_chain:
         return draft
     place, room = row.sampling_state.place, row.room - len(draft)
-    for token in draft.tokens:
-        if not place.allows(token):
-            return draft  # it was drawn, and will be refused there
-        place = place.after((token,))
-    return _lengthened(draft, certain_after(place, min(MOST, room)))
+    if not all(_steps(place, draft.tokens)):
+        return draft  # one was drawn that will be refused there
+    return _lengthened(draft, certain_after(place.after(draft.tokens), min(MOST, room)))
 
 
 def _spliced(row: Row, drafter: Drafter, guess: Draft, before: Sequence[int]) -> Draft:
@@ -108,14 +142,25 @@ def _lengthened(draft: Draft, run: Sequence[int]) -> Draft:
     if not run:
         return draft
     assert draft.q is not None, "point masses are spliced"
-    columns: Sequence[int] = run
     if draft.vocabulary is not None:
-        known = {token: column for column, token in enumerate(draft.vocabulary.tolist())}
+        known = set(draft.vocabulary.tolist())
         run = run[: next((i for i, token in enumerate(run) if token not in known), len(run))]
-        columns = [known[token] for token in run]
-    hot = torch.zeros(len(run), draft.q.shape[1], dtype=draft.q.dtype, device=draft.q.device)
-    hot[range(len(run)), list(columns)] = 1
+    hot = _one_hot(draft, draft.q, run)
+    assert hot is not None, "all of them are known"
     tokens = (*draft.tokens, *run)
     return replace(
         draft, tokens=tokens, parents=tuple(range(-1, len(tokens) - 1)), q=torch.cat([draft.q, hot]), expected=None
     )
+
+
+def _one_hot(draft: Draft, q: torch.Tensor, tokens: Sequence[int]) -> torch.Tensor | None:
+    """Rows of q, each with nothing but its token in it; None where the draft's vocabulary lacks one."""
+    columns: Sequence[int] = tokens
+    if draft.vocabulary is not None:
+        known = {token: column for column, token in enumerate(draft.vocabulary.tolist())}
+        if any(token not in known for token in tokens):
+            return None
+        columns = [known[token] for token in tokens]
+    hot = torch.zeros(len(tokens), q.shape[1], dtype=q.dtype, device=q.device)
+    hot[range(len(tokens)), list(columns)] = 1
+    return hot

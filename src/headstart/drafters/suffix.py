@@ -4,7 +4,8 @@ The longest suffixes of a request's text that occur earlier, in the text itself 
 looked up in a `SuffixTrie`; from there the likeliest continuations are followed, each with its share of the cases as an
 estimate of its probability. The chain whose shares add up to most expected tokens is proposed. It costs microseconds,
 needs no weights, and pays where text repeats itself or former answers: edits, summaries, agents. A request's further
-texts (`Drafting.texts`) are copied where they match more of the text than it does itself.
+texts (`Drafting.texts`), and an index that all requests share, are copied where they match more of it than it does
+itself.
 
 Source: SuffixDecoding (arXiv:2411.04975).
 """
@@ -13,14 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
+from headstart.drafters.matching.copying import Copying
 from headstart.drafters.matching.kept import SLICE, KeptMemories, read_of_prompt
-from headstart.drafters.matching.ngram_index import FurtherTexts
+from headstart.drafters.matching.last_copy import Copied, Match
+from headstart.drafters.matching.ngram_index import COMPARED
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import Place, SuffixTrie, Text
 from headstart.types import Draft
+
+if TYPE_CHECKING:
+    from headstart.drafters.matching.text_index import TextIndex
 
 WEIGHTS: Weights = "none"
 SURE = 3
@@ -41,6 +48,7 @@ class SuffixDrafter(Drafter):
         store: of past outputs, to which the outputs of ended requests are added; None looks at the request's own text
             alone.
         shortest: tokens that must match at least.
+        index: of texts that all requests share.
         budget: nodes per draft where the user chooses no number; None is 16.
     """
 
@@ -54,6 +62,7 @@ class SuffixDrafter(Drafter):
         *,
         store: SuffixStore | None = None,
         shortest: int = 1,
+        index: TextIndex | None = None,
         budget: int | None = None,
     ) -> None:
         check_number("shortest", shortest, low=1, integer=True)
@@ -61,6 +70,7 @@ class SuffixDrafter(Drafter):
         check_number("budget", self.default_budget, low=0, integer=True)
         self.store = store
         self._shortest = shortest
+        self._index = index
         self._hoped = self._got = 4.0
         self._trust = 1.0
         self._memories: dict[int, _Memory] = {}
@@ -95,16 +105,16 @@ class SuffixDrafter(Drafter):
         memory = self._memory(row)
         if not memory.reaches(row.tokens):
             return Draft()
-        text = (*row.tokens[-LONGEST:], *tokens)
+        text = (*row.tokens[-COMPARED:], *tokens)
         trie = memory.trie
         longest = trie.longest(text, min(LONGEST, trie.depth))
-        copied, _ = memory.copied(text, longest, most)
-        if len(copied):
-            return replace(copied, source=self.name)
+        copied = memory.copied(row.tokens, tokens, longest, LONGEST, most)
+        if copied is not None:
+            return replace(Draft.chain(copied.tokens), source=self.name)
         for length in self._lengths(longest):
             place = trie.find(text[len(text) - length :])
             if place is not None:
-                draft, _ = _chain(trie, place, min(most, FACTOR * length), loop=False)
+                draft, _, _ = _chain(trie, place, min(most, FACTOR * length), loop=False)
                 if len(draft):
                     return replace(draft, source=self.name)
         return Draft()
@@ -115,20 +125,26 @@ class SuffixDrafter(Drafter):
             # What has been indexed of a reproducible row's text, and when, must be a matter of the row alone
             kept = None if row.reproducible else self._kept.take(row.sampling.cache_salt, row.tokens)
             trie, text = kept or (SuffixTrie(), Text())
-            memory = self._memories[row.request] = _Memory(row, self._shortest, trie, text)
+            memory = self._memories[row.request] = _Memory(row, self._shortest, self._index, trie, text)
         return memory
 
     def _one(self, row: Row) -> Draft:
         memory = self._memory(row)
         if not memory.reaches(row.tokens):
             return Draft()
-        best, most = memory.copied(row.tokens, len(memory.text.ends) - 1, row.budget.nodes)
+        own = len(memory.text.ends) - 1
+        copied = memory.copied(row.tokens, (), own, memory.trie.depth - 1, row.budget.nodes)
+        best, most = Draft(), 0.0
+        if copied is not None:
+            best, most = Draft.chain(copied.tokens), copied.expected
         for trie, place, matched in self._matches(memory, row):
             nodes = min(row.budget.nodes, FACTOR * matched)
             # Its own text may be followed round and round; a past one has ended
-            draft, expected = _chain(trie, place, nodes, loop=trie is memory.trie)
+            draft, expected, start = _chain(trie, place, nodes, loop=trie is memory.trie)
             if expected > most:
                 best, most = draft, expected
+                if trie is memory.trie and start:
+                    memory.copying.note(Match(None, start, matched), len(row.tokens))
         if not len(best):
             return best
         return replace(best, expected=most * (1.0 if row.reproducible else self._trust))
@@ -154,18 +170,19 @@ class SuffixDrafter(Drafter):
 
 def build(context: BuildContext) -> SuffixDrafter:
     store = SuffixStore() if context.store == "auto" else context.store
-    return SuffixDrafter(store=store, shortest=1 if context.last else SURE, budget=context.budget)
+    return SuffixDrafter(store=store, shortest=1 if context.last else SURE, index=context.index, budget=context.budget)
 
 
 class _Memory:
     """One request's own text, and its further ones."""
 
-    def __init__(self, row: Row, shortest: int, trie: SuffixTrie, text: Text) -> None:
+    def __init__(self, row: Row, shortest: int, index: TextIndex | None, trie: SuffixTrie, text: Text) -> None:
         self.salt = row.sampling.cache_salt
         self.trie = trie
         self.text = text
-        self._further = FurtherTexts(row.drafting.texts, range(max(SURE, shortest), shortest - 1, -1))
         self._asked = 0  # tokens of the text when a draft was wanted last
+        lengths = range(max(SURE, shortest), shortest - 1, -1)
+        self.copying = Copying(row.drafting.texts, lengths, index, factor=FACTOR)
 
     def follow(self, tokens: Sequence[int]) -> None:
         """Index what is new of the text, as much of it as is indexed at once."""
@@ -179,18 +196,17 @@ class _Memory:
             self.follow(tokens)
         return len(self.text.tokens) == len(tokens)
 
-    def copied(self, tokens: Sequence[int], own: int, most: int) -> tuple[Draft, float]:
-        """What goes on in the further texts, and how many of its tokens should be accepted; nothing where they match no
-        more than the `own` tokens that the request's own text does."""
-        place, matched = self._further.find(tokens)
-        if matched <= own:
-            return Draft(), 0.0
-        found = self._further.tokens[place : place + min(most, FACTOR * matched)]
-        return Draft.chain(found), float(len(found))
+    def copied(self, tokens: Sequence[int], more: Sequence[int], own: int, known: int, most: int) -> Copied | None:
+        """What goes on elsewhere, where more matches than the `own` tokens that the trie has found, of which no more
+        than `known` were looked at; None where nothing does."""
+        found = Match(None, 0, own if own < known else COMPARED)
+        copied = self.copying.copy(tokens, more, found, most)
+        return None if copied.match is found else copied
 
 
-def _chain(trie: SuffixTrie, place: Place, nodes: int, *, loop: bool) -> tuple[Draft, float]:
-    """The likeliest continuation, token by token, and how many of its tokens should be accepted."""
+def _chain(trie: SuffixTrie, place: Place, nodes: int, *, loop: bool) -> tuple[Draft, float, int]:
+    """The likeliest continuation, token by token, how many of its tokens should be accepted, and where in its text it
+    begins, if it is the only one; else 0."""
     tokens: list[int] = []
     chance, expected = 1.0, 0.0
     while len(tokens) < nodes:
@@ -203,4 +219,4 @@ def _chain(trie: SuffixTrie, place: Place, nodes: int, *, loop: bool) -> tuple[D
         expected += chance
         tokens.append(step.token)
         place = step.place
-    return Draft.chain(tokens), expected
+    return Draft.chain(tokens), expected, max(place.at - len(tokens), 0)

@@ -296,5 +296,5 @@ class Engine:
 
     def describe(self) -> dict[str, Any]:
         """What runs here: names, rule, dtype, device, sizes. "not_guessing" says in a sentence why nothing is guessed
-        now, and is None where something is, or nothing has run yet."""
-        return self._parts.describe(self._loop.pacing)
+        now, and is None where something is, or nothing has run yet. "spelling" is the default of grammars."""
+        return {**self._parts.describe(self._loop.pacing), "spelling": self._intake.spelling}

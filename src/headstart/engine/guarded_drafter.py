@@ -13,7 +13,7 @@ from operator import index
 
 from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
 from headstart.drafters import Drafter, Foresees, Observation, Row, capabilities
-from headstart.drafters.forced import first_run, with_certain, without_asking
+from headstart.drafters.forced import as_if_come, behind, first_run, with_certain, without_asking
 from headstart.engine.drafts import DraftCheck, allowed_part
 from headstart.engine.in_words import in_words
 from headstart.model.cache import Slots
@@ -39,6 +39,7 @@ class GuardedDrafter:
             self.sources = tuple(str(part.name) for part in capabilities.parts(drafter))
             self.taps = tuple(map(index, capabilities.taps(drafter)))
             self.draws = capabilities.draws(drafter)
+            self._reads_certain = capabilities.reads_certain(drafter)
             self.default_budget = index(drafter.default_budget)
         if self.taps and not 0 <= min(self.taps) <= max(self.taps) <= target.layers:
             raise InvalidOption(
@@ -57,14 +58,19 @@ class GuardedDrafter:
             asked: list[Row] = []
             for row in wanting:
                 run = runs.get(row.request)
+                if run and self._goes_behind(row, run):
+                    asked.append(as_if_come(row, run))
+                    continue
                 known = None if run is None else without_asking(row, self.drafter, run)
                 if known is not None:
                     drafts[row.request] = self._marked(row, self._check.take(known, row.room, self.name))
                 elif capabilities.applies(self.drafter, row):
                     asked.append(row)
             proposed = self.drafter.propose(asked) if asked else ()
-            for row, draft in zip(asked, proposed, strict=True):
-                drafts[row.request] = self._taken(row, draft, runs.get(row.request))
+            rows_of = {row.request: row for row in wanting}
+            for shown, draft in zip(asked, proposed, strict=True):
+                row = rows_of[shown.request]
+                drafts[row.request] = self._taken(row, draft, runs.get(row.request), shown)
         except CONTAINED as error:  # whatever it is, the target goes on
             self._fail([row.request for row in wanting], error)
             drafts = {}
@@ -82,18 +88,23 @@ class GuardedDrafter:
         except CONTAINED as error:  # whatever it is, the target goes on
             self._fail([request], error)
 
-    def _taken(self, row: Row, draft: Draft, run: Draft | None) -> Draft:
+    def _goes_behind(self, row: Row, run: Draft) -> bool:
+        """Whether the drafter is asked for what follows a run that is certain."""
+        return self._reads_certain and len(run) < row.room and capabilities.applies(self.drafter, row)
+
+    def _taken(self, row: Row, draft: Draft, run: Draft | None, shown: Row) -> Draft:
         """The draft as the rule takes it. Where it is refused, its own request alone goes on without.
 
-        run: what is certain after x0; None where nothing can be.
+        run: what is certain after x0; None where nothing can be. shown: the row that the drafter was shown.
         """
         try:
-            taken = self._check.take(draft, row.budget.nodes, self.name)
+            taken = self._check.take(draft, shown.budget.nodes, self.name)
             if run is None:
                 return taken
             if taken.q is None and not taken.is_chain:
-                taken = allowed_part(taken, row.sampling_state.place)
-            whole = with_certain(row, self.drafter, taken, run)
+                taken = allowed_part(taken, shown.sampling_state.place)
+            splice = with_certain if shown is row else behind
+            whole = splice(row, self.drafter, taken, run)
             return self._marked(row, whole if whole is taken else self._check.take(whole, row.room, self.name))
         except DrafterFailed as failure:
             self.failures[row.request] = failure

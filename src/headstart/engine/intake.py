@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headstart.engine.parts import EngineParts
     from headstart.rule.grammars import Grammars
     from headstart.rule.processors import Processor
+    from headstart.types.structure import Spelling
 
 T = TypeVar("T")
 
@@ -42,6 +43,12 @@ class Intake:
         size = self._target.vocab_size
         ends = frozenset(token for token in self._eos if token < size)
         return Grammars(Tokens(partial(matching_tokenizer, self._tokenizer, size, ends), size, ends))
+
+    @property
+    def spelling(self) -> Spelling:
+        """How text that a grammar forces is spelled, where a request does not choose; see `Structure.spelling`."""
+        made: Grammars | None = vars(self).get("_grammars")
+        return "canonical" if made is None else made.tokens.spelling
 
     def processors(self, structure: Structure | None) -> Sequence[Processor]:
         """What edits the logits of a request with this structure. Grammars are compiled once and kept.

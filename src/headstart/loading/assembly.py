@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from headstart.drafters.matching.text_index import TextIndex
     from headstart.engine.trace.recording import Recording
 
 _STEP = 256
@@ -159,6 +160,8 @@ class Assembly:
     """The draft models, by name."""
     draft_device: torch.device
     options: EngineOptions
+    index: TextIndex | None = None
+    """Texts that all requests share, for drafters that copy."""
     fitting: bool = False
     """Whether contexts take as many tokens as fit into memory."""
 
@@ -209,6 +212,7 @@ class Assembly:
             residual=None if given.draft_residual is None else Residual(given.draft_residual),
             quantize=given.draft_quantize,
             store=given.suffix_store,
+            index=self.index,
         )
 
     def facts(self, runner: ModelRunner) -> Facts | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,12 +20,15 @@ from headstart.engine.engine import Engine
 from headstart.loading import advice
 from headstart.loading.assembly import Assembly, check_store
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
-from headstart.loading.choice import SELF_INT4, DrafterName, choose
+from headstart.loading.choice import SELF_INT4, Choice, DrafterName, choose
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.model import generation, loading
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
 from headstart.types import Rule
+
+if TYPE_CHECKING:
+    from headstart.drafters.matching.text_index import TextIndex
 
 AnyDrafter = DrafterName | Drafter
 """A name, a path, a hub id, or a drafter of one's own."""
@@ -114,8 +117,26 @@ class Target:
         drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
         return Assembly(
             self.checkpoint, self.options.quantize, self.device, choice, drafts, place, given,
-            fitting=self.options.max_length == "auto",
+            index=self._index(given, choice), fitting=self.options.max_length == "auto",
         ).engine()  # fmt: skip
+
+    def _index(self, given: EngineOptions, choice: Choice) -> TextIndex | None:
+        """The index of texts that drafters are to copy from; opened before weights are read.
+
+        Raises:
+            InvalidOption, DamagedStore: it cannot be used for this target, or none of the drafters would look into it.
+        """
+        if given.index is None:
+            return None
+        if not any(each.kind in ("ngram", "suffix") for each in choice.drafters):
+            raise InvalidOption("index: none of the drafters copies from one", hint="add 'ngram' or 'suffix' to them")
+        from headstart.drafters.matching.text_index import TextIndex  # few engines have one
+
+        if isinstance(given.index, TextIndex):
+            return given.index
+        if not isinstance(given.index, str | Path):
+            raise InvalidOption(f"index={given.index!r} is no file", hint="name one that 'headstart index' has written")
+        return TextIndex.open(given.index, self.tokenizer)
 
     def draft(self, name: str | Path, device: torch.device | None = None) -> Checkpoint:
         """A draft model for this target, read once for a device however many engines use it. device: None is the

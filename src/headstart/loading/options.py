@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from headstart.base.options import check_choice, check_fields, option, strict
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from headstart.drafters.matching.suffix_store import SuffixStore
+    from headstart.drafters.matching.text_index import TextIndex
     from headstart.pacing import Pacing
 
 DraftTree = Literal["auto", TreeKind]
@@ -151,6 +153,11 @@ class EngineOptions:
         None, "Scale the probability of the draft model's likeliest tokens by this factor when it draws. Below 1, "
         "acceptance falls slightly and --ahead hits more often. For --ahead above temperature 0.",
         above=0, high=1,
+    )  # fmt: skip
+    index: str | Path | TextIndex | None = _engine(
+        None, "Texts that the drafters 'ngram' and 'suffix' also copy from, the same for all requests: a file that "
+        "'headstart index' has written.",
+        kind=Path,
     )  # fmt: skip
     suffix_store: SuffixStore | Literal["auto"] | None = "auto"
     """Past outputs that the drafter "suffix" searches, and adds to. "auto" begins with an empty one; None keeps each

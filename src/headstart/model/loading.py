@@ -150,8 +150,9 @@ def load_weights(
         codes = codes_of(source, config)
         if packed and codes is not None:
             return adopt(codes.load_packed(source, config, dtype))
-        with _progress(_weight_bytes(source, config, dtype) >= _LONG_LOAD):
-            model = _read_model(source, config, dtype, trust_remote_code=trust_remote_code)
+        size = _weight_bytes(source, config, dtype)
+        with _progress(size >= _LONG_LOAD):
+            model = _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)
         return adopt(model.to(device))
 
 
@@ -162,14 +163,15 @@ def read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_cod
         ModelNotFound, DamagedModel, UnsupportedModel: see `reading` and `check_complete`.
     """
     with reading(source):
-        return _read_model(source, config, dtype, trust_remote_code=trust_remote_code)
+        size = _weight_bytes(source, config, dtype)
+        return _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)
 
 
-def _read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_code: bool) -> Any:
+def _read_model(source: str, config: Any, dtype: torch.dtype, size: int, *, trust_remote_code: bool) -> Any:
     if (codes := codes_of(source, config)) is not None:
         return codes.load_model(source, config, dtype)
     if Path(source).is_dir():
-        check_amount(Path(source), _weight_bytes(source, config, dtype) // dtype.itemsize, names_of(config))
+        check_amount(Path(source), size // dtype.itemsize, names_of(config))
     with unreported():
         model, found = AutoModelForCausalLM.from_pretrained(
             source,

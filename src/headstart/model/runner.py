@@ -26,6 +26,8 @@ from headstart.model.wrappers import media_tokens
 
 DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
+_WORTH_RELEASING = 2**23
+"""Bytes of weights. To look where files are mapped takes longer than to load a tiny model."""
 
 
 class ModelRunner:
@@ -67,7 +69,8 @@ class ModelRunner:
         self._decoder = self._build(decoder, quantize, shapes)
         self.shapes = self._decoder.shapes
         probe.check(self._decoder)
-        release_files()
+        if self.memory() >= _WORTH_RELEASING:
+            release_files()
 
     def _build(self, wanted: str, quantize: str | None, shapes: Mapping[int, LayerShape]) -> Decoder:
         length = max(self.max_length, CAPACITY)

@@ -23,6 +23,7 @@ from headstart.base.extras import extra
 from headstart.rule import grammar_limits, mask
 from headstart.rule.mask import Mask
 from headstart.types import Structure
+from headstart.types.structure import Spelling
 
 SLOW_PROBE = 0.25
 """Seconds of this thread's processor time that one of the first masks of a grammar may take."""
@@ -65,6 +66,12 @@ class Tokens:
             if self._made is None:
                 self._made = self._make()
             return self._made
+
+    @property
+    def spelling(self) -> Spelling:
+        """How text that a grammar forces is spelled where a request does not ask for "free": "free" too, where
+        llguidance cannot write as the tokenizer does."""
+        return "canonical" if self._made is None or self._made.is_canonical else "free"
 
 
 _KNOWN: weakref.WeakValueDictionary[str, Tokens] = weakref.WeakValueDictionary()

@@ -23,7 +23,7 @@ class Grammars:
     """The compiled grammars of an engine, the least recently used of which are forgotten. Any thread may ask."""
 
     def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
         self._compiled: OrderedDict[Structure, Compiled] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -39,7 +39,7 @@ class Grammars:
             if (found := self._compiled.get(key)) is not None:
                 self._compiled.move_to_end(key)
                 return found
-        made = Compiled(key, self._tokens)
+        made = Compiled(key, self.tokens)
         with self._lock:
             made = self._compiled.setdefault(key, made)
             while len(self._compiled) > KEPT or (
@@ -54,11 +54,11 @@ class Grammars:
         Raises:
             InvalidGrammar, InvalidOption: as above.
         """
-        outside = [token for token in (*structure.after, *structure.trigger) if token >= self._tokens.vocab_size]
+        outside = [token for token in (*structure.after, *structure.trigger) if token >= self.tokens.vocab_size]
         if outside:
             raise InvalidGrammar(
                 f"a marker of the structure names token {outside[0]}",
-                hint=f"the vocabulary has the ids 0 to {self._tokens.vocab_size - 1}",
+                hint=f"the vocabulary has the ids 0 to {self.tokens.vocab_size - 1}",
             )
         made: list[Processor] = []
         if structure.kind != "text":

@@ -11,6 +11,7 @@ from typing import Literal
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_fields, option, strict
+from headstart.serve.conversation.formats import format_named
 
 _server = partial(option, panel="Server")
 _limit = partial(option, panel="Limits")
@@ -39,6 +40,14 @@ class ServerOptions:
         (), "An origin whose pages may use this server, such as https://chat.example.com; '*' is every page.",
         "--cors-origin", metavar="ORIGIN",
     )  # fmt: skip
+    chat_format: str = _server(
+        "", "The form in which the model writes calls, such as hermes. Default: what its tokenizer or chat template "
+        "says.", metavar="NAME",
+    )  # fmt: skip
+    constrain_tools: Literal["auto", "always", "never"] = _server(
+        "auto", "Whether calls are held to the schemas of their tools where a request leaves them to the model: 'auto' "
+        "where llguidance is installed. Calls that a request demands, and calls of strict tools, always are.",
+    )  # fmt: skip
     share_cache: bool = _server(
         False, "Let requests of different keys share what the server keeps of texts. Who can measure time can then "
         "learn what others have sent.",
@@ -58,6 +67,8 @@ class ServerOptions:
             if isinstance(values, str) or not all(isinstance(value, str) and value for value in values):
                 raise InvalidOption(f"{name} is not a list of names", hint="give non-empty strings")
             object.__setattr__(self, name, tuple(values))
+        if self.chat_format:
+            format_named(self.chat_format)
 
     @property
     def loopback(self) -> bool:

@@ -65,19 +65,16 @@ MOST = {"Q4_K": 0.006, "Q5_K": 0.006, "IQ4_NL": 0.012, "F16": 0.004, "BF16": 0.0
 """What the rounding of rows may change, by type; 0.1 otherwise. Random blocks of these types change little else."""
 
 
-def seldom(name: str) -> bool:
-    """Every type of block is in Llama's files, and in those of another model in turns; the others are slow."""
+def in_fast_suite(name: str) -> bool:
+    """Whether a file is one of Llama's, which hold every type of block, or one of the model whose turn a type is."""
     model, _, kind = name.rpartition(", ")
-    return model == ("granite", "gemma4")[[each.name for each in BLOCKS].index(kind) % 4 == 0]
+    turn = [each.name for each in BLOCKS].index(kind) % 4
+    return model in ("llama", ("gemma4", None, "granite", None)[turn])
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name.startswith("llama") or not seldom(name) else pytest.mark.slow)
-        for name in FILES
-        if name not in FLOATS
-    ],
+    [pytest.param(name, marks=() if in_fast_suite(name) else pytest.mark.slow) for name in FILES if name not in FLOATS],
 )
 def test_logits_of_each_type_of_block(name: str, tmp_path: Path) -> None:
     """llama.cpp rounds rows to 8 bits, and so does headstart on a file's own blocks."""

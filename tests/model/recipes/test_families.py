@@ -114,11 +114,27 @@ def test_every_builder_is_tested() -> None:
     assert {config_of(name).model_type for name in FAMILIES} == set(BUILDERS)
 
 
+def slow_unless(fast: bool) -> Any:
+    """The marks of a case."""
+    return () if fast else pytest.mark.slow
+
+
 COMPUTED = [
-    *((name, "fused", dtype) for name in ON_ROW_KERNELS for dtype in MOST),
-    *((name, "lean", torch.bfloat16) for name in FAMILIES),
-    *((name, "modules", dtype) for name, dtype in DTYPE_OF.items()),
-]
+    *(pytest.param(name, "fused", torch.float32) for name in ON_ROW_KERNELS),
+    # tensor operations take turns with the kernels in the fast suite
+    *(
+        pytest.param(name, "fused", torch.bfloat16, marks=slow_unless(DTYPE_OF[name] == torch.bfloat16))
+        for name in ON_ROW_KERNELS
+    ),
+    *(
+        pytest.param(
+            name, "lean", torch.bfloat16,
+            marks=slow_unless(name not in ON_ROW_KERNELS or DTYPE_OF[name] == torch.float32),
+        )
+        for name in FAMILIES
+    ),
+    *(pytest.param(name, "modules", dtype) for name, dtype in DTYPE_OF.items()),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "decoder", "dtype"), COMPUTED, ids=str)
@@ -136,8 +152,15 @@ def test_logits_are_those_of_transformers(name: str, decoder: Any, dtype: torch.
     assert error(logits_of(runner), theirs(name, dtype)) < most(name, dtype)
 
 
-@pytest.mark.parametrize("dtype", MOST, ids=str)
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        pytest.param(name, dtype, marks=slow_unless(dtype == DTYPE_OF[name]))
+        for name in RECURRENT
+        for dtype in MOST
+    ],
+    ids=str,
+)  # fmt: skip
 def test_logits_are_those_of_transformers_token_by_token(name: str, dtype: torch.dtype) -> None:
     """With transformers' cache, which runs recurrent layers by their recurrent rule, and with ours."""
     model, past, want = model_of(name, dtype), None, []
@@ -297,7 +320,9 @@ def test_a_row_has_the_same_bits_in_any_company(name: str) -> None:
 # -- the text ---------------------------------------------------------------------------------------------------------
 
 
-@every_family
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=slow_unless(place % 2 == 0)) for place, name in enumerate(FAMILIES)]
+)
 def test_greedy_text_is_that_of_generate(name: str) -> None:
     """With a drafter, by requests side by side."""
     model = model_of(name)
@@ -389,13 +414,21 @@ def logits_by(recipe: Recipe, model: Any) -> Tensor:
         ).logits
 
 
-@every_family
-def test_each_field_of_its_recipe_is_needed(name: str) -> None:
+HALVES = [
+    pytest.param(name, half, marks=slow_unless(place % 2 == half))
+    for place, name in enumerate(FAMILIES)
+    for half in (0, 1)
+]
+"""Every second field of each family is in the fast suite, beginning with its first or its second."""
+
+
+@pytest.mark.parametrize(("name", "half"), HALVES)
+def test_each_field_of_its_recipe_is_needed(name: str, half: int) -> None:
     """Set back to what is plain, the logits are others, or the weights do not fit."""
     recipe = recipe_for(name)
     assert error(logits_by(recipe, model_of(name)), theirs(name)) < MOST[torch.float32]
     unseen = []
-    for path, changed in flipped(recipe):
+    for path, changed in [*flipped(recipe)][half::2]:
         try:
             off = error(logits_by(changed, model_of(name)), theirs(name))
         except (AttributeError, AssertionError, IndexError, KeyError, RuntimeError, TypeError, UnsupportedModel):
@@ -482,13 +515,13 @@ STATED: dict[str, Any] = {
 """Fields of some family, which another one has not or has with another value."""
 
 
-@every_family
-def test_what_a_config_states_has_the_effect_it_has_in_transformers(name: str) -> None:
+@pytest.mark.parametrize(("name", "half"), HALVES)
+def test_what_a_config_states_has_the_effect_it_has_in_transformers(name: str, half: int) -> None:
     """Whatever a config.json says, the logits are those of transformers. A field that the family's class does not
     have is refused by its name, whatever the class makes of it: its modules run then, as they are, which is tried with
     Llama."""
     wrong = []
-    for field, value in STATED.items():
+    for field, value in [*STATED.items()][half::2]:
         config = config_of(name)
         known = hasattr(config, field)
         try:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2 as httpx
 import openai
 import pytest
@@ -17,6 +16,9 @@ from support.scripted_bridge import ScriptedBridge, scripted
 
 from headstart.base.errors import InvalidFile
 from headstart.serve.responses_store import ResponseStore
+
+if TYPE_CHECKING:  # it takes seconds to import, in every process that collects tests
+    import anthropic
 
 REPLY = 'I look.</think>\n\nHere:\n<tool_call>\n{"name": "read", "arguments": {"path": "a.py", "n": 2}}\n</tool_call>'
 CALL = {"path": "a.py", "n": 2}
@@ -42,6 +44,8 @@ def bridge(served: tuple[str, ScriptedBridge]) -> ScriptedBridge:
 
 @pytest.fixture
 def claude(served: tuple[str, ScriptedBridge], bridge: ScriptedBridge) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
     base = served[0].removesuffix("/v1")
     with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0, timeout=30) as found:
         yield found
@@ -243,7 +247,9 @@ def test_an_answer_that_cannot_be_stored_is_whole_and_says_so(
 
 def test_namespaces_and_texts_of_tools(client: openai.OpenAI, bridge: ScriptedBridge) -> None:
     tools: Any = [
-        {"type": "namespace", "name": "files", "tools": [TOOL]}, {"type": "custom", "name": "patch"},
+        {"type": "namespace", "name": "files", "tools": [TOOL]}, {"type": "custom", "name": "patch", "format": {
+            "type": "grammar", "syntax": "lark",
+            "definition": "start: line+\nline: /[+-]/ /(.*)/ LF\n%import common.LF"}},
         {"type": "web_search"},
     ]  # fmt: skip
     call = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'
@@ -260,6 +266,17 @@ def test_namespaces_and_texts_of_tools(client: openai.OpenAI, bridge: ScriptedBr
     client.responses.create(model="tiny", input=history, tools=tools)
     assert "files__read" in bridge.prompt()
     assert json.dumps({"input": "+ line\n"}) in bridge.prompt()
+    assert "line: /[+-]/" in bridge.prompt(), "the model is shown the grammar"
+    (structure,) = {job.sampling.structure for job in bridge.jobs}
+    assert structure is not None
+    assert "_line: " in structure.text, "and held to it"
+    for definition, words in ((70_000 * "start:", "bytes"), ("start: /a{9999}b{9999}/", "multiply"), ("a: b", "start")):
+        tools[1]["format"]["definition"] = definition
+        with pytest.raises(openai.BadRequestError, match=words):
+            client.responses.create(model="tiny", input="Go", tools=tools)
+    tools[1]["format"] = {"type": "gbnf"}
+    with pytest.raises(openai.BadRequestError, match="neither any text nor a grammar"):
+        client.responses.create(model="tiny", input="Go", tools=tools)
 
 
 def test_a_response_goes_on_where_another_ended(client: openai.OpenAI, bridge: ScriptedBridge) -> None:

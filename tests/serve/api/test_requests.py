@@ -151,7 +151,10 @@ def test_a_message_may_be_continued(chat: Post, complete: Post) -> None:
     continued = chat(messages=begun, continue_final_message=True, add_generation_prompt=False, **asked)
     assert text(continued) == text(complete(prompt="u:Hello\na:We", **asked))
     assert text(chat(add_generation_prompt=False, **asked)) == text(complete(prompt="u:Hello\n", **asked))
-    for fields in ({"add_generation_prompt": True, "messages": begun}, {"messages": HELLO}):
+    for fields in (
+        {"add_generation_prompt": True, "messages": begun}, {"messages": HELLO},
+        {"messages": begun, "response_format": {"type": "json_object"}}, {"messages": begun, "guided_regex": "a+"},
+    ):  # fmt: skip
         assert refusal(chat(continue_final_message=True, **fields))["param"] == "continue_final_message"
 
 

@@ -75,6 +75,26 @@ def test_what_a_call_may_copy_comes_with_the_job_in_its_spelling() -> None:
         assert [job.drafting.texts for job in bridge.jobs[1:]] == [(), ()]
 
 
+def test_tools_that_take_a_text_are_called_with_it() -> None:
+    tokenizer = chat_tokenizer(template("hermes"), "hermes")
+    text = '+ "line"\n'
+    reply = f'<tool_call>\n{{"name": "patch", "arguments": {json.dumps({"input": text})}}}\n</tool_call>'
+    form = {"type": "grammar", "grammar": {"syntax": "regex", "definition": r"([+-] [^\n]*\n)+"}}
+    tools: Any = [{"type": "custom", "custom": {"name": "patch", "format": form}}, TOOLS[0]]
+    with scripted(tokenizer, reply, reply, "Done.") as (url, bridge), asking(url) as client:
+        whole: Any = client.chat.completions.create(model=MODEL, messages=GO, tools=tools).choices[0].message
+        (call,) = whole.tool_calls
+        assert (call.type, call.custom.name, call.custom.input) == ("custom", "patch", text)
+        chunks = client.chat.completions.create(model=MODEL, messages=GO, tools=tools, stream=True)
+        deltas: Any = [each for chunk in chunks for each in chunk.choices[0].delta.tool_calls or ()]
+        assert (deltas[0].type, deltas[0].custom["name"]) == ("custom", "patch")
+        assert "".join(delta.custom["input"] for delta in deltas) == text
+        result = {"role": "tool", "tool_call_id": call.id, "content": "ok"}
+        client.chat.completions.create(model=MODEL, messages=[*GO, whole.to_dict(), result], tools=tools)
+        assert json.dumps({"input": text}) in bridge.prompt(2)
+        assert "custom_" in bridge.jobs[0].sampling.structure.text, "held to its grammar"
+
+
 @pytest.mark.parametrize("burst", [1, 4, 1000])
 def test_streams_say_the_same(burst: int) -> None:
     tokenizer = chat_tokenizer(template("hermes"), "hermes")

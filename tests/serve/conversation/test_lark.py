@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import numpy as np
 import pytest
-from support.chat_forms import chat_tokenizer
+from support.chat_forms import chat_tokenizer, text_tokenizer
 
 from headstart.base.errors import InvalidGrammar
 from headstart.model.tokens.matching import matching_tokenizer
+from headstart.rule.compiled_grammar import Tokens
+from headstart.rule.grammar import Grammar
+from headstart.rule.grammars import Grammars
+from headstart.serve.conversation import lark
 from headstart.serve.conversation.detect import ChatForm, Marks
 from headstart.serve.conversation.formats import FORMATS, Format, Think
 from headstart.serve.conversation.lark import Constraint, constraint_of
@@ -40,8 +45,9 @@ REQUIRED = Conversation((User("a"),), TOOLS, ToolChoice("required"))
 class Model:
     """A tokenizer with a format's marks, and what a grammar lets come."""
 
-    def __init__(self, form: Format) -> None:
-        self.tokenizer = chat_tokenizer(None, form.name)
+    def __init__(self, form: Format, *, marks: bool = True) -> None:
+        calls = [Call("read_file", json.dumps(ARGUMENTS), "call00001"), Call("any")]
+        self.tokenizer = chat_tokenizer(None, form.name) if marks else text_tokenizer(form.written(calls))
         think = None if form.body == "channels" else THINK
         self.form = ChatForm(form, "", think=think, marks=Marks.of(self.tokenizer))
         ends = {int(self.tokenizer.eos_token_id), *self.form.marks.ids.keys() & {"<|call|>"}}
@@ -58,10 +64,11 @@ class Model:
         assert not found.is_error(), found.get_error()
         return found
 
-    def takes(self, structure: Structure, text: str) -> bool:
-        """Whether the grammar takes a text, however it is spelled."""
+    def takes(self, structure: Structure, text: str, cut: int = 10**6) -> bool:
+        """Whether the grammar takes a text, in tokens of pieces of so many characters."""
         matcher = self.matcher(structure, '%llguidance {"no_forcing": true}\n')
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        pieces = [text[at : at + cut] for at in range(0, len(text), cut)] if cut < len(text) else [text]
+        ids = [token for each in pieces for token in self.tokenizer(each, add_special_tokens=False)["input_ids"]]
         return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())
 
     def said(self, structure: Structure, seed: int) -> str | None:
@@ -141,6 +148,50 @@ def test_a_choice_of_tools(hermes: Model) -> None:
     assert [hermes.takes(required, HERMES.written(calls)) for calls in ([named], [named, any_])] == [1, 0]
 
 
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_calls_that_need_not_come_are_held_to_their_tools_without_a_token_that_begins_them(form: Format) -> None:
+    """The text is free; once the beginning of a call stands there, in whatever tokens, the call is the tool's."""
+    model = Model(form, marks=form.body == "channels")
+    auto = model.held(Conversation((User("a"),), TOOLS))
+    assert auto.structure is not None
+    assert (auto.structure.trigger, auto.stop, auto.warnings) == ((), (), ())
+    call = form.written([Call("read_file", json.dumps(ARGUMENTS), "call00001")]).removesuffix("<|call|>")
+    final, before = "<|channel|>final<|message|>", "" if form.at_start else "See [1] <a {b}>:\n"
+    if form.body == "channels":
+        before = f"<|channel|>analysis<|message|>{before}<|end|><|start|>assistant"
+    said = final if form.body == "channels" else ""
+    texts = ["", f"{said}Well.", f"{said}No [x] {{y}} <tool z>.", before + call]
+    wrong = [before + call.replace("41", '"41"'), before + call.replace("path", "pat"), before + call[: len(call) // 2]]
+    for cut in (10**6,) if form.body == "channels" else (1, 3, 10**6):
+        assert [model.takes(auto.structure, text, cut) for text in texts] == [True] * len(texts), cut
+        assert [model.takes(auto.structure, text, cut) for text in wrong] == [False] * len(wrong), cut
+    if form.body != "channels":
+        thought = model.held(Conversation((User("a"),), TOOLS), thinking=True).structure
+        assert thought is not None
+        texts = ["Hm.", f"Hm.</think>\n\n{texts[2]}", f"Hm.</think>\n\n{texts[3]}", f"Hm.</think>\n\n{wrong[0]}"]
+        assert [model.takes(thought, text) for text in texts] == [True, True, True, False]
+    reply = Reply(form, model.form.think, tools=TOOLS)
+    (found,) = Message.of([*reply.feed(before + call), *reply.finish()]).calls
+    assert found.complete
+    single = model.held(Conversation((User("a"),), TOOLS, parallel=False)).structure
+    assert single is not None
+    more = "" if form.body == "channels" else call
+    assert [model.takes(single, before + call + each) for each in ("", more + " ")] == [True, False]
+
+
+def test_whether_calls_that_need_not_come_are_held_is_the_servers_choice(
+    hermes: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Conversation((User("a"),), TOOLS)
+    assert hermes.held(asked, constrain="never") == Constraint()
+    strict = Conversation((User("a"),), (Tool("f", strict=True),))
+    assert hermes.held(strict, constrain="never").structure is not None
+    assert hermes.held(REQUIRED, constrain="never").structure is not None
+    monkeypatch.setattr(lark, "find_spec", lambda _: None)
+    assert "llguidance" in hermes.held(asked).warnings[0]
+    assert hermes.held(asked, constrain="always").structure is not None
+
+
 def test_an_answer_beside_tools_and_behind_reasoning(hermes: Model) -> None:
     answer = Structure.schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
     both = hermes.held(Conversation((User("a"),), TOOLS), answer=answer).structure
@@ -166,3 +217,75 @@ def test_schemas_that_cannot_be_followed(hermes: Model) -> None:
     assert hermes.takes(held.structure, HERMES.written([Call("f", '{"b": 2}')])), "any object then"
     with pytest.raises(InvalidGrammar):
         hermes.held(Conversation((User("a"),), (Tool("f", "", schema, strict=True),), ToolChoice("required")))
+
+
+PATCH = r"""start: begin hunk+ end
+begin: "*** Begin Patch" LF
+end: "*** End Patch" LF?
+hunk: "*** Update File: " name LF change+ | "*** Delete File: " name LF
+name: /(.+)/
+change: ("+" | "-" | "@@ "i) /(.*)/ LF -> line
+%import common.LF
+"""
+PATCHED = '*** Begin Patch\n*** Update File: a/b.py\n@@ def f():\n-\tx = "\\n"\n+\n*** End Patch\n'
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen-xml", "mistral-args", "gemma4", "deepseek-dsml", "glm", "harmony"])
+def test_a_text_that_a_tool_takes_follows_its_grammar(name: str) -> None:
+    """However the form spells it: as a JSON string, where a line break is two characters, or as it is."""
+    model = Model(next(form for form in FORMATS if form.name == name))
+    form = model.form.format
+    assert form is not None
+    properties = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    for grammar, right, wrong in (
+        (Structure("lark", PATCH), PATCHED, [PATCHED.replace("-\t", "*\t"), PATCHED.removesuffix("h\n"), ""]),
+        (Structure("lark", "start: ANY\nANY: /[\\s\\S]+/"), 'a < b\n\n\\"', [""]),
+        (Structure("regex", r'^(?:[a-z]+="[^"\n]*"\s?){2,3}$'), 'a="\u00e9\\"\nb="/"', ['a="b"', 'a="b\n"b=""']),
+    ):
+        tools = (Tool("patch", "", properties, grammar=grammar),)
+        for choice in (ToolChoice("required"), ToolChoice()):
+            held = model.held(Conversation((User("a"),), tools, choice), constrain="never")
+            assert held.structure is not None
+            assert not held.warnings
+            begun = form.trigger if held.structure.trigger else ""
+            texts = [form.written([Call("patch", json.dumps({"input": text}))]) for text in (right, *wrong)]
+            texts = [text.removeprefix(begun).removesuffix("<|call|>") for text in texts]
+            assert [model.takes(held.structure, text) for text in texts] == [True, *(False for _ in wrong)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: b", "start"), ("start: <tool>", "cannot be read"), ("start[lazy]: /a/", "attributes"),
+        ('start: "a"\n%ignore " "', "%ignore"), ("start: /(?=a)b/", "(?=a"), ("start: /[a&&b]/", "sets"),
+        ("start: /a/m", "flag m"), ("start: LF\n%import common.NOTHING", "NOTHING"), ("start: other", "other"),
+    ],
+)  # fmt: skip
+def test_grammars_of_tools_that_cannot_be_followed(hermes: Model, text: str, words: str) -> None:
+    tools = (Tool("patch", grammar=Structure("lark", text)),)
+    with pytest.raises(InvalidGrammar, match=re.escape(words)):
+        hermes.held(Conversation((User("a"),), tools))
+
+
+def test_the_masks_of_a_text_with_calls_depend_on_its_tokens_alone() -> None:
+    """Whatever was asked of copies before: of guesses that were refused, and of other texts."""
+    form = next(form for form in FORMATS if form.name == "llama-json")
+    model = Model(form, marks=False)
+    structure = model.held(Conversation((User("a"),), TOOLS)).structure
+    assert structure is not None
+    ends = frozenset(model._ends)
+    compiled = Grammars(Tokens(lambda: model.tokens, len(model.tokenizer), ends)).compiled(structure)
+    text = form.written([Call("read_file", json.dumps(ARGUMENTS))])
+    guesses = [model.tokenizer(guess)["input_ids"] for guess in ("no", '{"name": "any", "parameters": {"', text)]
+    for spelled in ([text], list(text)):
+        ids = [token for piece in spelled for token in model.tokenizer(piece)["input_ids"]]
+        place = Grammar.begin(compiled)
+        for number, token in enumerate(ids):
+            for guess in guesses[number % 3 :: 3]:
+                assert place.after(guess).mask is None or place.allows(guess[0])
+            fresh = compiled.fresh()
+            assert fresh.try_consume_tokens(ids[:number]) == number
+            expected, mask = Grammar(compiled, None, fresh).mask, place.mask
+            assert mask is not None
+            assert (mask == expected).all()
+            place = place.after((token,))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from support.chat_forms import TEMPLATES, chat_tokenizer, template, unwritten
 
-from headstart.base.errors import ContextExceeded
+from headstart.base.errors import ContextExceeded, InvalidOption
 from headstart.serve.conversation.detect import ChatForm, chat_form
+from headstart.serve.conversation.formats import BY_NAME, Think
+from headstart.serve.conversation.parts import Message
 from headstart.serve.conversation.render import NoTemplate, TemplateRefused, render
+from headstart.serve.conversation.reply import Reply
 from headstart.serve.conversation.turns import Assistant, Call, Conversation, System, Thinking, Tool, ToolResult, User
 
 TOOL = Tool("read", "Reads.", {"type": "object", "properties": {"path": {"type": "string"}}})
@@ -52,6 +56,80 @@ def test_templates_that_leave_calls_out() -> None:
     unknown = chat_form(chat_tokenizer(unwritten("{{ tool | tojson }}")))
     assert unknown.format is None
     assert "not known" in unknown.why
+
+
+REPLY: Any = {
+    "defaults": {"role": "assistant"}, "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "reasoning_content": {"open": "<think>", "close": "</think>"}, "content": {"close": "<|im_end|>"},
+        "tool_calls": {},
+    },
+}  # fmt: skip
+"""A declaration in transformers' form, without what a model's calls are."""
+FUNCTION = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
+DECLARED: dict[str, Any] = {
+    "hermes": {"open_pattern": r"\s*<tool_call>", "close": "</tool_call>", "repeats": True, "content": "json",
+               "transform": {"type": "function", "function": "{content}"}},
+    "qwen-xml": {"open_pattern": r"\s*<tool_call>\s*<function=(?P<name>[^>\n]+)>", "repeats": True,
+                 "close_pattern": r"</function>\s*</tool_call>", "content": "xml-inline", "transform": FUNCTION,
+                 "content_args": {"tag_pattern": r"<parameter=(?P<key>[^>\n]+)>\s*(?P<value>.*?)\s*</parameter>"}},
+    "gemma4": {"open_pattern": r"<\|tool_call>call:(?P<name>\w+)", "close": "<tool_call|>", "repeats": True,
+               "content": "json", "transform": FUNCTION,
+               "content_args": {"unquoted_keys": True, "string_delims": [['<|"|>', '<|"|>']]}},
+    "mistral-args": {"open_pattern": r"\[TOOL_CALLS\](?P<name>\w+)\[ARGS\]", "content": "json",
+                     "repeats": True, "transform": FUNCTION},
+    "declared": {"open": "<call>", "close": "</call>", "content": "json", "repeats": True,
+                 "transform": {"function": {"name": "{content.fn}", "arguments": "{content.args}"}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_a_tokenizer_declares_of_its_replies_is_what_is_read(name: str) -> None:
+    """Also where the chat template writes no calls; and it is read as transformers reads it."""
+    parsing = pytest.importorskip("transformers.utils.chat_parsing")
+    tokenizer = chat_tokenizer(unwritten("{{ tool | tojson }}"), *([name] if name in BY_NAME else []))
+    assert chat_form(tokenizer).format is None
+    tokenizer.response_template = {**REPLY, "fields": {**REPLY["fields"], "tool_calls": DECLARED[name]}}
+    form = chat_form(tokenizer)
+    assert form.format is not None
+    assert (form.format.name, form.writes_calls, form.think) == (name, False, Think("<think>", "</think>"))
+    text = "<think>Hm.</think>" + form.format.written([Call("read", json.dumps({"path": 'a\n"b"', "n": 2}))])
+    reply = Reply(form.format, form.think, tools=(Tool("read", "", NUMBERED),))
+    ours = Message.of([*reply.feed(text), *reply.finish()])
+    schema = {"type": "function", "function": {"name": "read", "description": "", "parameters": NUMBERED}}
+    theirs = parsing.parse_response(text, tokenizer.response_template, prefix="", tools=[schema])
+    assert ours.reasoning == theirs["reasoning_content"]
+    functions = [call["function"] for call in theirs["tool_calls"]]
+    assert [(call.name, json.loads(call.arguments)) for call in ours.calls] == [
+        (each["name"], each["arguments"]) for each in functions
+    ]
+
+
+NUMBERED = {"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer"}}}
+
+
+def test_declarations_that_are_not_known_and_formats_that_are_named() -> None:
+    tokenizer = chat_tokenizer(template("hermes"), "hermes")
+    for broken, words in (
+        ({**REPLY, "version": 2}, "version 2"), ({**REPLY, "begins": "x"}, "'begins'"),
+        ({**REPLY, "fields": {"tool_calls": {"opens": "<a>"}}}, "'tool_calls.opens'"), ({}, "no fields"),
+        ({**REPLY, "fields": {"tool_calls": {"content": "yaml"}}}, "'yaml'"),
+    ):  # fmt: skip
+        tokenizer.response_template = broken
+        form = chat_form(tokenizer)
+        assert form.format is None
+        assert words in form.why
+        assert "--chat-format" in form.why
+        named = chat_form(tokenizer, "glm")
+        assert named.format is BY_NAME["glm"], "who names a format knows better"
+        assert not named.writes_calls
+    told = {**REPLY["fields"], "tool_calls": {"open_pattern": "<a|b>", "close": "</a>", "content": "json"}}
+    tokenizer.response_template = {**REPLY, "fields": told}
+    assert chat_form(tokenizer).format is BY_NAME["hermes"], "what the table has no words for is found by rendering"
+    assert chat_form(tokenizer) is chat_form(tokenizer), "once for a template"
+    with pytest.raises(InvalidOption, match="no chat format 'hermess'") as refused:
+        chat_form(tokenizer, "hermess")
+    assert "hermes, qwen-xml" in str(refused.value.hint)
 
 
 def test_content_never_becomes_control_tokens() -> None:

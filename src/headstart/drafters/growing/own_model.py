@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.drafters import Drafter, FanOut, Foresight, Row
-from headstart.drafters.foreseeing.growing import GrowingForesight
 from headstart.drafters.growing.grow import GrowingChain
 from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, TreePolicy
 from headstart.drafters.growing.tree import GrowingTree
@@ -135,6 +134,8 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         chunk: tokens that the model reads in one forward.
     """
 
+    reads_certain = True
+
     def __init__(
         self,
         runner: DraftingModel,
@@ -208,6 +209,8 @@ class ForeseeingModel(GrowingModel):
     """A `GrowingModel` that can draft ahead of the target."""
 
     def foresee(self, rows: Sequence[Row], drafts: Sequence[Draft], fan_out: FanOut) -> Foresight:
+        from headstart.drafters.foreseeing.growing import GrowingForesight  # few drafters draft ahead
+
         return GrowingForesight(self, rows, drafts, fan_out)
 
 

@@ -1,4 +1,4 @@
-"""Where the last few tokens of a text stand: in the text itself, or in further texts that a request brings along."""
+"""Where the last few tokens of a text stand: in the text itself."""
 
 from __future__ import annotations
 
@@ -34,24 +34,6 @@ class NgramIndex:
             if found is not None:
                 return found
         return 0
-
-
-class FurtherTexts:
-    """A request's further texts (`Drafting.texts`), as one text in which the likeliest comes last. They are indexed
-    slice by slice, while they are asked.
-
-    lengths: of the n-grams that are looked up, longest first.
-    """
-
-    def __init__(self, texts: Sequence[Sequence[int]], lengths: range) -> None:
-        self.tokens = tuple(token for text in reversed(texts) for token in text)
-        self._index = NgramIndex(lengths)
-
-    def find(self, tokens: Sequence[int]) -> tuple[int, int]:
-        """Index of the token that followed the match, and how many tokens match, up to `COMPARED`; (0, 0) for none."""
-        self._index.extend(self.tokens)
-        found = self._index.find(tokens) if self.tokens else 0
-        return found, alike(self.tokens, found, tokens)
 
 
 def alike(text: Sequence[int], end: int, tokens: Sequence[int]) -> int:

@@ -61,6 +61,10 @@ class SuffixStore:
         """What is held under this salt, or None for nothing."""
         return self._tries.get(salt)
 
+    def texts(self, salt: str = "") -> list[list[int]]:
+        """What is held under this salt, oldest first."""
+        return [text.tokens for mine, text in self._texts if mine == salt]
+
     def save(self, path: str | Path) -> None:
         """Write all texts to a safetensors file, which is replaced as a whole or not at all."""
         path = Path(path)

@@ -192,7 +192,7 @@ def status(service: Service) -> APIRouter:
 
 _SHOWN = (
     "rule", "pacing", "dtype", "quantize", "decoder", "width_invariant", "vocab_size", "max_length", "max_batch_size",
-    "prefix_cache",
+    "prefix_cache", "spelling",
 )  # fmt: skip
 """What `/v1/models` tells of `Engine.describe`, as it is."""
 

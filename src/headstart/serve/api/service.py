@@ -111,12 +111,13 @@ class Service:
         bridge, about = served.bridge, served.bridge.describe()
         sizes = {"context": int(about["max_length"]), "vocab_size": int(about["vocab_size"])}
         try:  # a template is a program, and need not end
-            chat = await self._long.do(lambda: chat_form(bridge.tokenizer), _READ_SECONDS)
+            chat = await self._long.do(lambda: chat_form(bridge.tokenizer, self.options.chat_format), _READ_SECONDS)
         except (Refused, Overloaded):
             chat = ChatForm(why="its chat template takes too long")
         model = Model(
             bridge.tokenizer, bridge.encode, **sizes, defaults=served.defaults,
             sources=sources_of(str(about["drafter"])), recorded=served.recorded, chat=chat,
+            constrain_tools=self.options.constrain_tools,
         )  # fmt: skip
         names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
         self._ready = Ready(

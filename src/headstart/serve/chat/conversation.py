@@ -6,8 +6,10 @@ It knows no terminal, so that a test, or a front of another kind, can hold one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,9 @@ from headstart.base.errors import ContextExceeded, InvalidFile, InvalidOption, I
 from headstart.base.files import write_text
 from headstart.base.prompt_sets import Message
 from headstart.engine.detokenize import TextStream
+from headstart.serve.conversation.detect import ChatForm
+from headstart.serve.conversation.parts import Content, Part, Reasoning
+from headstart.serve.conversation.reply import Reply, ReplyForm
 from headstart.types import Chunk, Sampling, Stats
 
 if TYPE_CHECKING:
@@ -34,6 +39,8 @@ class Piece:
     text: str
     guessed: bool
     """Whether it was drafted and then accepted; else the target wrote it itself."""
+    reasoning: bool = False
+    """Whether it is what the model thinks before it answers."""
 
 
 class Conversation:
@@ -43,15 +50,21 @@ class Conversation:
         engine: of a model with a chat template.
         sampling: of the answers, until `set` changes it.
         system: the first message, or nothing.
+        form: what the model's chat template does. Where it may reason, its reasoning is told from its answer, and no
+            later question shows it to the model. None reads all text as the answer.
     """
 
-    def __init__(self, engine: Engine, sampling: Sampling, system: str = "") -> None:
+    def __init__(
+        self, engine: Engine, sampling: Sampling, system: str = "", form: ChatForm | None = None
+    ) -> None:  # fmt: skip
         self.sampling = sampling
         self.messages: list[Message] = []
         self.system = system
         self.stats: list[Stats] = []
         """Of every answer since the last `reset`."""
         self._engine = engine
+        self._form = form or ChatForm()
+        self._reply = ReplyForm(self._form.format, self._form.think)
 
     @property
     def drafter_reason(self) -> str:
@@ -67,28 +80,49 @@ class Conversation:
             ContextExceeded: the message leaves no room for an answer; it is not kept then.
         """
         asked: list[Message] = [*self.messages, {"role": "user", "content": text}]
-        request = self._engine.submit(self._sent(asked), self.sampling)
+        sampling = replace(self.sampling, shown_special_tokens=self._shown())
+        request = self._engine.submit(self._sent(asked), sampling)
         self.messages = asked
-        return self._answer(request)
+        return self._answer(request, sampling)
 
-    def _answer(self, request: Request) -> Iterator[Piece]:
-        origins = _Origins(self._engine.tokenizer, request.prompt)
+    def _shown(self) -> tuple[int, ...]:
+        return self._reply.shown(self._form.marks) if self._reply.reasons else ()
+
+    def _answer(self, request: Request, sampling: Sampling) -> Iterator[Piece]:
+        from headstart.engine.intake import text_of
+
+        origins = _Origins(text_of(self._engine.tokenizer, sampling), request.prompt)
+        reader = self._reader(request.prompt) if self._reply.reasons else None
+        said: list[str] = []
         try:
             while request.finish_reason is None or request.chunks:
                 while request.chunks:
-                    yield from origins.pieces(request.chunks.popleft())
+                    for piece in origins.pieces(request.chunks.popleft()):
+                        for part in [piece] if reader is None else reader.read(piece):
+                            said += [] if part.reasoning else [part.text]
+                            yield part
                 if request.finish_reason is None:
                     self._engine.step()
+            for part in () if reader is None else reader.rest():
+                said += [] if part.reasoning else [part.text]
+                yield part
         finally:
             self._engine.cancel(request)
             out = request.finish()
             self.stats.append(out.stats)
-            if out.text or out.finish_reason not in ("cancelled", "error"):
-                self.messages.append({"role": "assistant", "content": out.text})
+            text = out.text if reader is None else "".join(said)
+            if text or out.finish_reason not in ("cancelled", "error"):
+                self.messages.append({"role": "assistant", "content": text})
             else:
                 self.messages.pop()  # a question without an answer would stand in the way of the next one
         if out.error is not None:
             raise out.error
+
+    def _reader(self, prompt: Sequence[int]) -> _Reader:
+        think = self._form.think
+        begun = self._engine.tokenizer.decode(list(prompt[-16:]), skip_special_tokens=False)
+        opened = think is not None and begun.rstrip().endswith(think.open.rstrip())
+        return _Reader(replace(self._reply, thinking=opened).begin())
 
     def forget_oldest(self) -> bool:
         """Drop the oldest question and its answer, to make room; False where there is none."""
@@ -172,8 +206,8 @@ class _Origins:
     """Which characters of an answer were guessed. The text itself is the engine's, which holds back what a stop string
     may still cut; here the same tokens are decoded one by one."""
 
-    def __init__(self, tokenizer: Any, prompt: Sequence[int]) -> None:
-        self._stream = TextStream(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)), prompt, ())
+    def __init__(self, decode: Callable[[list[int]], str], prompt: Sequence[int]) -> None:
+        self._stream = TextStream(decode, prompt, ())
         self._guessed: list[bool] = []
 
     def pieces(self, chunk: Chunk) -> Iterator[Piece]:
@@ -188,6 +222,37 @@ class _Origins:
             if end == len(known) or known[end] != known[start]:
                 yield Piece(chunk.text[start:end], known[start])
                 start = end
+
+
+class _Reader:
+    """Tells the reasoning in the pieces of an answer from the rest. Marks are left out."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._read: deque[tuple[str, bool]] = deque()
+
+    def read(self, piece: Piece) -> Iterator[Piece]:
+        """The pieces that are certain with this one."""
+        self._read += [(character, piece.guessed) for character in piece.text]
+        return self._pieces(self._reply.feed(piece.text))
+
+    def rest(self) -> Iterator[Piece]:
+        """The pieces that were held back; the answer has ended."""
+        return self._pieces(self._reply.finish())
+
+    def _pieces(self, parts: Sequence[Part]) -> Iterator[Piece]:
+        for part in parts:
+            if isinstance(part, Reasoning | Content):
+                for guessed, characters in groupby(part.text, self._guessed):
+                    yield Piece("".join(characters), guessed, isinstance(part, Reasoning))
+
+    def _guessed(self, character: str) -> bool:
+        """Whether this character was guessed, which is the next of its kind: what a reply says it has read."""
+        while self._read:
+            read, guessed = self._read.popleft()
+            if read == character:
+                return guessed
+        return False
 
 
 def check_chat(engine: Engine) -> None:

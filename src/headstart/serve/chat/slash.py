@@ -15,6 +15,7 @@ HELP = """\
 /show             how answers are sampled, and the system message
 /system TEXT      another system message; with no text, none
 /colors           show in green what was guessed and then confirmed; again to end it
+/reasoning        leave out what the model thinks before it answers; again to show it
 /stats            speed and acceptance of the last answer
 /reset            forget the conversation
 /save FILE        write the conversation; /load FILE goes on with it

@@ -1,11 +1,13 @@
 """Finding out what a model's chat template does, by rendering conversations through it; names of models decide nothing.
 
 A conversation with a call goes through the template, and the format whose call comes out is the model's. Templates that
-leave calls of the past out are known by the signs that a format names.
+leave calls of the past out are known by the signs that a format names. A checkpoint that declares the form of its
+replies (`response_template`), and a user who names one, know better.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from headstart.serve.conversation.formats import FORMATS, THINKS, Format, Separators, Think
+from headstart.base.errors import InvalidFile
+from headstart.serve.conversation.formats import FORMATS, THINKS, Format, Separators, Think, format_named
+from headstart.serve.conversation.response_template import Declared, declared
 from headstart.serve.conversation.turns import Call
 
 _NAME, _ID = "probe_one", "call00001"
@@ -96,18 +100,53 @@ class ChatForm:
     marks: Marks = Marks()
 
 
-def chat_form(tokenizer: Any) -> ChatForm:
-    """What the chat template of a tokenizer does. It takes a few renderings: once for a model."""
+_KEPT = 32
+_known_forms: dict[str, ChatForm] = {}
+
+
+def chat_form(tokenizer: Any, name: str = "") -> ChatForm:
+    """What the chat template of a tokenizer does. It takes a few renderings, once for a template.
+
+    name: of the format in which the model writes calls; "" to find it out.
+
+    Raises:
+        InvalidOption: there is no format of this name.
+    """
     source = template_source(tokenizer)
+    given = format_named(name) if name else None
     if source is None:
         return ChatForm()
-    known = Marks.of(tokenizer)
+    marks = Marks.of(tokenizer)
+    shipped = getattr(tokenizer, "response_template", None)
+    said = [str(tokenizer.chat_template), shipped, name, str(getattr(tokenizer, "special_tokens_map", "")),
+            sorted(marks.ids.items()), sorted(marks.special)]  # fmt: skip
+    key = hashlib.sha256(json.dumps(said, default=str).encode("utf-8", "replace")).hexdigest()
+    if key not in _known_forms:
+        if len(_known_forms) >= _KEPT:
+            _known_forms.clear()
+        _known_forms[key] = _chat_form(tokenizer, source, marks, given, shipped)
+    return _known_forms[key]
+
+
+def _chat_form(tokenizer: Any, source: str, known: Marks, given: Format | None, shipped: Any) -> ChatForm:
     added = {text: text in known.special for text in known.ids}
     variables = _variables(source)
     tools_as = "tools" if "tools" in variables or "xml_tools" not in variables else "xml_tools"
     probe = _Probe(tokenizer, tools_as)
-    form, writes, arguments, separators, why = _format(probe, added)
+    found, trouble = Declared(), ""
+    if given is not None:
+        found = Declared(given)
+    elif shipped is not None:
+        try:
+            found = declared(shipped)
+        except InvalidFile as error:
+            trouble = f"{error.message}; {error.hint}"
+    form, writes, arguments, separators, why = _format(probe, added, _as_in_the_table(found.format))
+    if trouble:
+        form, why = None, trouble
     think = next((each for each in THINKS if each.close in source or _known(each, added)), None)
+    if found.think is not None:
+        think = next((each for each in THINKS if _same(each, found.think)), found.think)
     if form is not None and form.body == "channels":
         think = None
     marks = [*(() if form is None else form.marks), *((think.open, think.close) if think is not None else ())]
@@ -120,6 +159,17 @@ def chat_form(tokenizer: Any) -> ChatForm:
         ),
         marks=known,
     )  # fmt: skip
+
+
+def _as_in_the_table(form: Format | None) -> Format | None:
+    """A format of which only the marks are known, with the white space and all else that the table has for it."""
+    if form is None:
+        return None
+    return next((each for each in FORMATS if each.body == form.body and _expected(each) == _expected(form)), form)
+
+
+def _same(one: Think, other: Think) -> bool:
+    return (one.open.strip(), one.close.strip()) == (other.open.strip(), other.close.strip())
 
 
 def template_source(tokenizer: Any) -> str | None:
@@ -185,7 +235,9 @@ def _called(arguments: Any) -> list[dict[str, Any]]:
 _Found = tuple[Format | None, bool, Literal["object", "string"], Separators, str]
 
 
-def _format(probe: _Probe, added: Mapping[str, bool]) -> _Found:
+def _format(probe: _Probe, added: Mapping[str, bool], given: Format | None) -> _Found:
+    """given: the format, where it is known; the renderings then only say how the template writes calls of the past."""
+    known = FORMATS if given is None else (given,)
     prompt = probe.render([_USER], tools=True, begin=True)
     if prompt is None or _NAME not in prompt:
         why = "its chat template does not show tools to the model"
@@ -196,11 +248,13 @@ def _format(probe: _Probe, added: Mapping[str, bool]) -> _Found:
     for kind, arguments in kinds:
         for messages in (_called(arguments), [*_called(arguments), _RESULT]):
             text = probe.render(messages, tools=True)
-            fits = [] if text is None else [each for each in FORMATS if _fits(each, text, prompt)]
+            fits = [] if text is None else [each for each in known if _fits(each, text, prompt)]
             if text is not None and fits:
                 joined = _JOINED.search(text)
                 separators = Separators() if joined is None else Separators(joined[2], joined[1])
                 return max(fits, key=lambda each: len(_expected(each))), True, kind, separators, ""
+    if given is not None:
+        return given, False, "object", Separators(), ""
     around = prompt + " ".join(added)
     signed = [each for each in FORMATS if each.signs and all(sign in around for sign in each.signs)]
     if signed:

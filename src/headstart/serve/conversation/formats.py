@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from headstart.base.errors import InvalidOption
 from headstart.serve.conversation.turns import Call
 
 Body = Literal["json", "text", "xml", "python", "object", "channels"]
@@ -224,6 +225,16 @@ FORMATS: tuple[Format, ...] = (
 """The table. Of two formats that fit a template, the one whose calls have more text around them is meant."""
 
 BY_NAME = {each.name: each for each in FORMATS}
+
+
+def format_named(name: str) -> Format:
+    """Raises:
+    InvalidOption: there is no format of this name.
+    """
+    if name not in BY_NAME:
+        raise InvalidOption(f"there is no chat format {name[:60]!r}", hint=f"the formats are {', '.join(BY_NAME)}")
+    return BY_NAME[name]
+
 
 THINKS: tuple[Think, ...] = (
     Think("<|channel>thought\n", "<channel|>"),

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from headstart.types import Structure
+
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 """The JSON schema of a tool's arguments where it has none."""
+
+
+INPUT = "input"
+"""The only argument of a tool that takes one text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +79,15 @@ class Tool:
 
     parameters: the JSON schema of its arguments, an object.
     strict: whether a schema that cannot be enforced whole is an error; else what cannot be enforced is left out.
+    grammar: of a tool that takes one text, its only argument "input": what the text must be, of the kind "lark" or
+        "regex"; None for any text.
     """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: ANY_OBJECT)
     strict: bool = False
+    grammar: Structure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,17 @@ from headstart.serve.api.answering.pieces import Piece
 from headstart.serve.api.answering.reasoned import parts_of
 from headstart.serve.api.answering.writer import Writer
 from headstart.serve.api.reading.work import Work
-from headstart.serve.conversation.parts import CallArguments, CallOpened, Content, Message, Part, Reasoning
+from headstart.serve.api.schemas.tools import input_of
+from headstart.serve.conversation.parts import (
+    CallArguments,
+    CallClosed,
+    Called,
+    CallOpened,
+    Content,
+    Message,
+    Part,
+    Reasoning,
+)
 from headstart.types import Output, TokenLogprob
 
 LEAST = -9999.0
@@ -92,6 +102,8 @@ class ChatWriter(Writer):
         self._replies = [work.reply.begin() for _ in work.jobs]
         self._read: list[list[Part]] = [[] for _ in work.jobs]
         self._ids: dict[tuple[int, int], str] = {}
+        self._texts: dict[tuple[int, int], str] = {}
+        """By choice and call: arguments so far of an open call of a tool that takes a text."""
         if work.reply.reasons:
             for counts in self._counts:
                 counts.reasoning = 0
@@ -126,13 +138,14 @@ class ChatWriter(Writer):
         if found.calls:
             message["content"] = found.content or None
             message["tool_calls"] = [
-                {
-                    "id": self._id(choice, index), "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for index, call in enumerate(found.calls)
-            ]  # fmt: skip
+                {"id": self._id(choice, index), **self._called(call)} for index, call in enumerate(found.calls)
+            ]
         return {"message": message, "logprobs": self._logprobs(output.logprobs or ())}
+
+    def _called(self, call: Called) -> dict[str, Any]:
+        if call.name in self.form.texts:
+            return {"type": "custom", "custom": {"name": call.name, "input": input_of(call.arguments)}}
+        return {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
     def _finish_reason(self, choice: int, output: Output, /) -> str:
         found = super()._finish_reason(choice, output)
@@ -155,6 +168,16 @@ class ChatWriter(Writer):
                         found.append({"reasoning_content": text, "reasoning": text})
                 case Content(text):
                     found.append({"content": text})
+                case CallOpened(index, name) if name in self.form.texts:
+                    self._texts[choice, index] = ""
+                    custom = {"name": name, "input": ""}
+                    call = {"index": index, "id": self._id(choice, index), "type": "custom", "custom": custom}
+                    found.append({"tool_calls": [call]})
+                case CallArguments(index, text) if (choice, index) in self._texts:
+                    self._texts[choice, index] += text  # what a piece of JSON means may depend on the next one
+                case CallClosed(index) if (choice, index) in self._texts:
+                    text = input_of(self._texts.pop((choice, index)))
+                    found.append({"tool_calls": [{"index": index, "custom": {"input": text}}]})
                 case CallOpened(index, name):
                     function = {"name": name, "arguments": ""}
                     call = {"index": index, "id": self._id(choice, index), "type": "function", "function": function}

@@ -7,12 +7,12 @@ nothing is read twice, and no id changes.
 from __future__ import annotations
 
 import copy
-import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headstart.serve.api.schemas.responses import Named
+from headstart.serve.api.schemas.tools import input_of
 from headstart.serve.conversation.parts import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning
 
 Json = dict[str, Any]
@@ -125,7 +125,7 @@ class Items:
 
     def _close_custom(self, _status: str) -> list[Json]:
         item = self.output[-1]
-        item["input"] = _input(self._arguments)
+        item["input"] = input_of(self._arguments)
         return [
             self._of_item("response.custom_tool_call_input.delta", delta=item["input"]),
             self._of_item("response.custom_tool_call_input.done", input=item["input"]),
@@ -149,12 +149,3 @@ class Items:
 
 def _id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(24)}"
-
-
-def _input(arguments: str) -> str:
-    """The text of a custom tool, out of the JSON that the prompt asked for; the JSON itself where it is broken."""
-    try:
-        found = json.loads(arguments)
-    except ValueError:
-        return arguments
-    return str(found["input"]) if isinstance(found, dict) and "input" in found else arguments

@@ -22,7 +22,7 @@ from headstart.serve.api.schemas.parts import Defaults, Shown, StreamOptions
 from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest
 from headstart.serve.bridge import Job
 from headstart.serve.conversation.detect import ChatForm
-from headstart.serve.conversation.lark import constraint_of
+from headstart.serve.conversation.lark import ConstrainTools, constraint_of
 from headstart.serve.conversation.reply import ReplyForm
 from headstart.serve.conversation.turns import Conversation
 from headstart.serve.conversation.twins import twins
@@ -45,6 +45,7 @@ class Model:
     """Whether the server writes its traffic down."""
     chat: ChatForm = ChatForm()
     """What its chat template does."""
+    constrain_tools: ConstrainTools = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Form:
     """Whether reasoning is sent."""
     named_call: bool = False
     """Whether the request chose the function that is called: an answer with it ends with "stop"."""
+    texts: frozenset[str] = frozenset()
+    """Names of the tools that take a text: their calls have it alone, not the JSON that it stands in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +103,14 @@ class Work:
 def chat_work(request: ChatRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
     """Raises: Refused, InvalidPrompt, InvalidOption."""
     form = replace(
-        form_of(request), logprobs=bool(request.logprobs), reasoning=request.include_reasoning is not False
+        form_of(request), logprobs=bool(request.logprobs), reasoning=request.include_reasoning is not False,
+        texts=frozenset(tool.custom.name for tool in request.tools or () if tool.custom is not None),
     )  # fmt: skip
-    return conversation_work(
-        request, conversation_of(request), structure_of(request), form, ignored, model, caller, tag="chat"
-    )
+    conversation, answer = conversation_of(request), structure_of(request)
+    if conversation.continued and answer is not None:
+        words = "continue_final_message and a form of the text exclude each other: the text has begun without the form"
+        raise invalid_value("continue_final_message", words, "leave one of them out")
+    return conversation_work(request, conversation, answer, form, ignored, model, caller, tag="chat")
 
 
 def conversation_work(
@@ -116,7 +122,10 @@ def conversation_work(
     Raises: Refused, InvalidPrompt, InvalidOption.
     """
     rendered = prompt_of(model.tokenizer, conversation, model.chat, context=model.context)
-    held = constraint_of(conversation, model.chat, model.tokenizer, thinking=rendered.thinking, answer=answer)
+    held = constraint_of(
+        conversation, model.chat, model.tokenizer, thinking=rendered.thinking, answer=answer,
+        constrain=model.constrain_tools,
+    )  # fmt: skip
     tokens = rendered.tokens
     if held.opens:
         tokens += encode_after(model.tokenizer, tokens, held.opens)

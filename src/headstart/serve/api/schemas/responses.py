@@ -16,8 +16,10 @@ from headstart.serve.api.errors import Refused, invalid_value, unsupported
 from headstart.serve.api.schemas.common import MOST_LOGPROBS
 from headstart.serve.api.schemas.messages import Lenient
 from headstart.serve.api.schemas.parts import PredictionField, SpeculationField, StreamOptions
+from headstart.serve.api.schemas.tools import custom_tool
 from headstart.serve.conversation.turns import (
     ANY_OBJECT,
+    INPUT,
     Assistant,
     Call,
     Conversation,
@@ -32,10 +34,6 @@ from headstart.serve.conversation.turns import (
 
 Item = Mapping[str, Any]
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
-_CUSTOM = {
-    "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"], "additionalProperties": False,
-}  # fmt: skip
-"""How the prompt shows a tool whose argument is one text."""
 JOINED = "__"
 """Between a namespace and the name of a function in it, in the prompt."""
 
@@ -212,7 +210,7 @@ def _tools(given: Sequence[Item], ignored: list[str]) -> tuple[tuple[Tool, ...],
                 tools.append(_function(tool, place, _name(tool, place)))
             case "custom":
                 name = _name(tool, place)
-                tools.append(Tool(name, str(tool.get("description") or ""), _CUSTOM))
+                tools.append(custom_tool(name, str(tool.get("description") or ""), tool.get("format"), place))
                 names[name] = Named(name, custom=True)
             case "namespace":
                 space = _name(tool, place)
@@ -316,7 +314,7 @@ def _turn(
         case "function_call":
             return Assistant(calls=(Call(_called(item, by_name), str(item.get("arguments") or "{}"), identity),))
         case "custom_tool_call":
-            arguments = json.dumps({"input": item.get("input") or ""}, ensure_ascii=False)
+            arguments = json.dumps({INPUT: item.get("input") or ""}, ensure_ascii=False)
             return Assistant(calls=(Call(_called(item, by_name), arguments, identity),))
         case "function_call_output" | "custom_tool_call_output":
             return ToolResult(_text(item.get("output"), f"{place}.output", newest=False), identity)

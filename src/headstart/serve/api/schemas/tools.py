@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from headstart.base.errors import InvalidGrammar
+from headstart.rule.grammar_limits import check
 from headstart.serve.api.errors import Refused, invalid_value
 from headstart.serve.api.schemas.strict import Strict
-from headstart.serve.conversation.turns import ANY_OBJECT, Call, Tool, ToolChoice
+from headstart.serve.conversation.turns import ANY_OBJECT, INPUT, Call, Tool, ToolChoice
+from headstart.types import Structure
 
 MOST_TOOLS = 256
-_INPUT: Mapping[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-"""The arguments of a tool that takes a text."""
 
 
 class FunctionField(Strict):
@@ -33,11 +34,10 @@ class CustomField(Strict):
     """A tool that takes a text."""
 
     place: ClassVar[str] = "tools.custom."
-    harmless: ClassVar[Mapping[str, Sequence[Any]]] = {"format": ({"type": "text"},)}
-    refused: ClassVar[Mapping[str, str]] = {"format": "the text of a custom tool follows no grammar here"}
 
     name: str = Field(min_length=1, max_length=256)
     description: str | None = None
+    format: dict[str, Any] | None = Field(default=None, description="Any text, or one that follows a grammar.")
 
 
 class ToolField(Strict):
@@ -59,7 +59,7 @@ class ToolField(Strict):
             of = self.function
             return Tool(of.name, of.description or "", of.parameters or ANY_OBJECT, bool(of.strict))
         if self.type == "custom" and self.custom is not None:
-            return Tool(self.custom.name, self.custom.description or "", _INPUT)
+            return custom_tool(self.custom.name, self.custom.description, self.custom.format, "tools.custom")
         raise invalid_value(
             "tools", f"a tool of the type {json.dumps(self.type[:40])} without its object",
             'give {"type": "function", "function": {...}}',
@@ -97,12 +97,51 @@ class CallField(Strict):
             hint = 'give {"id": "...", "type": "function", "function": {"name": "...", "arguments": "{}"}}'
             raise Refused("a call without its function", hint=hint, code="invalid_value", param="messages")
         if of.input is not None:
-            arguments = json.dumps({"input": of.input}, ensure_ascii=False)
+            arguments = json.dumps({INPUT: of.input}, ensure_ascii=False)
         elif isinstance(of.arguments, dict):
             arguments = json.dumps(of.arguments, ensure_ascii=False)
         else:
             arguments = of.arguments or "{}"
         return Call(of.name, arguments, self.id or "")
+
+
+def custom_tool(name: str, description: str | None, form: Any, place: str) -> Tool:
+    """A tool that takes one text, as the prompt shows it: a function with one argument.
+
+    form: OpenAI's `format`: any text, or a grammar, whose fields chat requests wrap once more than responses do.
+    place: of the tool in the request.
+
+    Raises:
+        Refused: the format is neither, or its grammar is larger or more costly than a grammar may be.
+    """
+    shown: dict[str, Any] = {"type": "string"}
+    grammar: Structure | None = None
+    if form is not None and form != {"type": "text"}:
+        inner = form.get("grammar", form) if isinstance(form, Mapping) and form.get("type") == "grammar" else None
+        found = inner if isinstance(inner, Mapping) else {}
+        syntax, definition = found.get("syntax"), found.get("definition")
+        if syntax not in ("lark", "regex") or not isinstance(definition, str) or not definition:
+            hint = 'give {"type": "text"}, or {"type": "grammar", "syntax": "lark" or "regex", "definition": "..."}'
+            raise invalid_value(f"{place}.format", f"{place}.format is neither any text nor a grammar", hint)
+        grammar = Structure(syntax, definition)
+        try:
+            check(grammar)
+        except InvalidGrammar as error:
+            raise invalid_value(f"{place}.format.definition", error.message, error.hint) from error
+        shown["description"] = f"A text that follows this {syntax} grammar:\n{definition}"
+    schema = {
+        "type": "object", "properties": {INPUT: shown}, "required": [INPUT], "additionalProperties": False,
+    }  # fmt: skip
+    return Tool(name, description or "", schema, grammar=grammar)
+
+
+def input_of(arguments: str) -> str:
+    """The text of a tool that takes one, out of the JSON that the prompt asks for; broken JSON as it is."""
+    try:
+        found = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return str(found[INPUT]) if isinstance(found, dict) and INPUT in found else arguments
 
 
 def tools_of(fields: Sequence[ToolField] | None) -> tuple[Tool, ...]:
