@@ -28,9 +28,9 @@ from headstart.base.errors import InvalidFile
 from headstart.base.files import replacing
 from headstart.model import saved_states
 from headstart.model.cache import Slots
+from headstart.model.planes import LOG
 from headstart.model.prefixes import HeldText
 from headstart.model.saved_states import StateTags
-from headstart.model.states import LOG
 
 FORMAT = "headstart slot 1"
 PIECE = 2048
