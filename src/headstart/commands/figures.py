@@ -135,7 +135,8 @@ _DERIVED = ("tokens_per_second", "tokens_per_forward")
 
 
 def output_as_json(out: Output) -> dict[str, Any]:
-    """One line of `--json`. Derived figures come with the raw counts they are made of."""
+    """One line of `--json`. Derived figures come with the raw counts they are made of; not what a server measures."""
     found: dict[str, Any] = as_json(out)
+    del found["saved"]
     found["stats"] |= {name: getattr(out.stats, name) for name in _DERIVED}
     return found

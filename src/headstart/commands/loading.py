@@ -35,11 +35,11 @@ TARGET = option(
 DRAFTER = option(
     ["auto"],
     "What proposes the next tokens: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'prediction' (a text that "
-    "comes with a request), 'early-exit', 'lookahead', 'self-int4' (the target on 4 bits), or the path or hub id of a "
-    "small model (also a .gguf file, or with a mask token as PARD's), of a trained exit, or of Medusa, EAGLE, "
-    "P-EAGLE, DFlash or DSpark heads; with the bundled target also 'medusa' and 'eagle3', with SmolLM2-135M-Instruct "
-    "'eagle3'; 'ahead:' before a small model or 'early-exit' drafts while the target verifies. Of several, in each "
-    "step the first with a proposal drafts, unless a later one should do better.",
+    "comes with a request), 'early-exit', 'lookahead', 'self-int4' (the target on 4 bits), 'mtp' (the head inside the "
+    "target's checkpoint), or the path or hub id of a small model (also a .gguf file, or with a mask token as PARD's), "
+    "of a trained exit, or of Medusa, EAGLE, P-EAGLE, DFlash or DSpark heads; with the bundled target also 'medusa' "
+    "and 'eagle3', with SmolLM2-135M-Instruct 'eagle3'; 'ahead:' before a small model or 'early-exit' drafts while the "
+    "target verifies. Of several, in each step the first with a proposal drafts, unless a later one should do better.",
     "-d",
     panel=_SPECULATION,
 )

@@ -189,7 +189,9 @@ def _without_kernels() -> Iterator[None]:
 
 
 def _stored(recipe: Recipe) -> dict[int, LayerShape]:
-    return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+    """What transformers' modules store: also the layers that attend to the keys of another (Gemma 4) do."""
+    attentions = ((i, layer.attends) for i, layer in enumerate(recipe.layers))
+    return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in attentions if each is not None}
 
 
 class _ShapeRecorder(KVCache):
