@@ -24,7 +24,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from headstart.base.levels import LEVELS, Level, architecture, usable, wanted
+from headstart.base.levels import LEVELS, Level, architecture, levels_of, usable, wanted
 
 STRICT = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 """Flags of every build: the last three let sums become vector operations and change no order of a sum."""
@@ -150,11 +150,11 @@ def at_level(main: Path, level: Level, directory: Path) -> Library:
     return Library(directory / file, level.name, False, made)
 
 
-def build_all(main: Path, levels: Sequence[Level], directory: Path) -> Iterator[Callable[[], Path]]:
-    """For each level, what compiles the library that is to lie in `PREBUILT`, into a directory."""
+def build_all(main: Path, directory: Path) -> Iterator[Callable[[], Path]]:
+    """For each level of this architecture, what compiles the library that is to lie in `PREBUILT`, into a directory."""
     compiler = find_compiler()
     (directory / _COMPILER).write_text(version_of(compiler).partition("\n")[0], encoding="utf-8")
-    for level in levels if main != _CPU else (_GENERIC,):
+    for level in (_GENERIC,) if main == _CPU else levels_of(architecture()):
         path = directory / f"{main.stem}-{level.name}-{digest(main, level)}{_SUFFIX}"
         yield functools.partial(build, compiler, main, level, path, PORTABLE)
 
