@@ -7,6 +7,7 @@ compiles for the one level of its processor when a kernel is first needed.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 import sysconfig
@@ -53,7 +54,8 @@ class KernelsHook(BuildHookInterface):
 
 def platform_tag() -> str:
     """The platform that the libraries are for, as wheels name it."""
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    found = sysconfig.get_platform().replace("universal2", platform.machine())  # one of the two, as the compiler's
+    return found.replace("-", "_").replace(".", "_")
 
 
 def compiling_of(root: Path) -> Any:
