@@ -102,7 +102,7 @@ def several_kinds() -> None:
 def main(sources: Path, directory: Path) -> None:
     flags = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     build.STRICT = ("-O1", *build.STRICT[1:], *flags)
-    build.SOURCES = tuple(sources / source.name for source in build.SOURCES)
+    build.SOURCES = tuple(sources / source.relative_to(build.SOURCES[0].parent) for source in build.SOURCES)
     build.cache_directory = lambda _: directory
     assert native.available(), native.reason()
     torch.set_num_threads(2)

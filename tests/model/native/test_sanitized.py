@@ -42,8 +42,11 @@ def preloaded() -> str:
 @pytest.mark.parametrize("plant", PLANTS)
 def test_forwards_under_sanitizers(plant: str, tmp_path: Path) -> None:
     libraries = preloaded()
+    sources = build.SOURCES[0].parent
     for source in build.SOURCES:
-        shutil.copy(source, tmp_path)
+        copy = tmp_path / source.relative_to(sources)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(source, copy)
     name, good, bad = PLANTS[plant]
     if name:
         text = (tmp_path / name).read_text()

@@ -23,6 +23,11 @@ _FILES = (
     "rounding.h",
     "tiles.h",
     "numbers.h",
+    "simd/simd.h",
+    "simd/avx512.h",
+    "simd/avx2.h",
+    "simd/generic.h",
+    "simd/registers.h",
 )
 
 SOURCES = tuple(Path(__file__).parent / name for name in _FILES)
