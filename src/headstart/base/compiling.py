@@ -91,13 +91,12 @@ def library(main: Path) -> Library:
     except Unavailable as reason:
         if (name := forced()) is None:
             raise
-        hint = f"take the level back, or install a C++ compiler; this processor has: {', '.join(levels_here()) or '?'}"
-        raise InvalidOption(f"the level {name!r} cannot be had: {reason}", hint=hint) from reason
+        raise _cannot_be_had(name, reason) from reason
 
 
 def _best(main: Path, directory: Path) -> Library:
     failed = None
-    for level in wanted(features(), architecture()):
+    for level in wanted(features(), architecture(), forced()):
         try:
             return at_level(main, level, directory)
         except Unavailable as reason:
@@ -127,16 +126,19 @@ def levels_here() -> tuple[str, ...]:
         return ()
 
 
-def check_forced() -> None:
+def check_level(name: str) -> None:
     """Raises:
-    InvalidOption: the level that is forced does not exist, or this processor cannot run it.
+    InvalidOption: this level does not exist, or this processor cannot run it.
     """
     try:
-        wanted(features(), architecture())
+        wanted(features(), architecture(), name)
     except Unavailable as reason:
-        raise InvalidOption(
-            f"the level {forced()!r} cannot be had: {reason}", hint="take it back, or install a C++ compiler"
-        ) from reason
+        raise _cannot_be_had(name, reason) from reason
+
+
+def _cannot_be_had(name: str, reason: Unavailable) -> InvalidOption:
+    hint = f"name no level, or install a C++ compiler; this processor has: {', '.join(levels_here()) or 'nobody knows'}"
+    return InvalidOption(f"the level {name!r} cannot be had: {reason}", hint=hint)
 
 
 def at_level(main: Path, level: Level, directory: Path) -> Library:
