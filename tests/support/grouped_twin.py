@@ -62,7 +62,7 @@ def product(weights: GroupedWeights, x: F32, bias: F32 | None = None) -> F32:
 
 
 def int8_product(weight: F32, x: F32, bias: F32 | None = None) -> F32:
-    """y [M, outputs] = x W^T + bias of the kind INT8: rows and outputs rounded to int8, each with a scale of its own."""
+    """y [M, outputs] = x W^T + bias of the kind INT8: rows and outputs rounded to int8, each with its own scale."""
 
     def scales(numbers: F32) -> tuple[F32, F32]:
         peak = np.abs(numbers).max(axis=1, keepdims=True)

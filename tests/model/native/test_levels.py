@@ -1,4 +1,4 @@
-"""Levels against each other: products of whole sums have the same bits at all that this processor has, and floats agree.
+"""Levels against each other: products of whole sums have the same bits at all that are here, and floats agree.
 
 The libraries are those that the package or the user's cache directory holds, or they are compiled, which takes some 20
 seconds of one core for each level. The fast tests compare one level, the process's own, with twins in NumPy.
