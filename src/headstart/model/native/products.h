@@ -631,8 +631,8 @@ inline void multiply_own(const Product &p, const uint8_t *x, const float *x_scal
         case BF16_PAIRS:
             if (tiles_permitted()) return multiply_pairs<BF16_PAIRS>(p, from, to, x, x_scale, count, y);
             return chains(Bf16Step());
-        case INT8:
-            if (tiles_permitted()) return multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
+        case INT8:  // of few rows, vectors make the same whole sums sooner
+            if (count > MOST_ROWS && tiles_permitted()) return multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
             return chains(Int8Step());
 #else
         case BF16_PAIRS: return chains(Bf16Step());
