@@ -26,6 +26,7 @@ _FILES = (
     "simd/simd.h",
     "simd/avx512.h",
     "simd/avx2.h",
+    "simd/neon.h",
     "simd/generic.h",
     "simd/registers.h",
 )
