@@ -113,7 +113,11 @@ def features() -> frozenset[str]:
     """
     from headstart.base.files import cache_directory
 
-    loaded = ctypes.CDLL(str(at_level(_CPU, _GENERIC, cache_directory("kernels")).path))
+    found = at_level(_CPU, _GENERIC, cache_directory("kernels"))
+    try:
+        loaded = ctypes.CDLL(str(found.path))
+    except OSError as error:
+        raise Unavailable(f"{found.path.name} could not be loaded: {error}") from error
     loaded.headstart_features.restype = ctypes.c_char_p
     return frozenset(loaded.headstart_features().decode().split())
 
