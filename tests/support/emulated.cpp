@@ -83,17 +83,16 @@ void fault(int, siginfo_t *info, void *) {
         std::memcpy(page.before, (const void *)address, PAGE);
         mprotect((void *)address, PAGE, PROT_READ | PROT_WRITE);
     } else if (!page.address) {
-        uint8_t bytes[PAGE];
         send('P');
         send(address);
         if (address == 0 || count == MOST || !received<uint8_t>()) {
             std::fprintf(stderr, "a kernel asks for %p, which is no memory of the program\n", info->si_addr);
             _exit(4);
         }
-        all(false, bytes, PAGE);
-        mmap((void *)address, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        std::memcpy((void *)address, bytes, PAGE);
-        mprotect((void *)address, PAGE, PROT_READ);
+        void *const whole = mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        all(false, whole, PAGE);
+        mprotect(whole, PAGE, PROT_READ);
+        mremap(whole, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)address);  // other threads see all of it or nothing
         page.address = address;
         count++;
     }

@@ -17,7 +17,7 @@ import shutil
 import struct
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -50,15 +50,21 @@ def lacking() -> str | None:
 def program(level: Level) -> Path:
     """The kernels of a level with the driver, as a program; compiled if it is not in the cache directory yet."""
     flags = flags_of(native.MAIN, level)
-    texts = [source.read_text() for source in (*sources_of(native.MAIN), _DRIVER)]
-    digest = hashlib.sha256("\0".join((*texts, *flags)).encode()).hexdigest()[:16]
+    compiled = _made("o", (*sources_of(native.MAIN),), (*flags, "-c", str(native.MAIN)), level)
+    link = ("-O2", "-std=c++17", str(compiled), str(_DRIVER), "-static", "-fopenmp", "-pthread")
+    return _made("program", (_DRIVER,), link, level)
+
+
+def _made(kind: str, sources: Sequence[Path], command: Sequence[str], level: Level) -> Path:
+    """What the compiler makes of this command, kept in the cache directory by digest."""
+    texts = (source.read_text() for source in sources)
+    digest = hashlib.sha256("\0".join((*texts, *command)).encode()).hexdigest()[:16]
     directory = cache_directory("kernels")
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"emulated-{level.name}-{digest}"
+    path = directory / f"emulated-{level.name}-{digest}.{kind}"
     if not path.exists():
         made = path.with_suffix(f".{os.getpid()}")
-        command = [COMPILER, *flags, str(native.MAIN), str(_DRIVER), "-static", "-pthread", "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run([COMPILER, *command, "-o", str(made)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Unavailable(done.stderr[-2000:])
         made.replace(path)
