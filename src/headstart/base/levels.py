@@ -59,7 +59,7 @@ LEVELS = (
     _arm("i8mm", ("dotprod", "fp16", "i8mm", "bf16"), "armv8.2-a+dotprod+fp16+i8mm+bf16"),
     _arm("dotprod", ("dotprod", "fp16"), "armv8.2-a+dotprod+fp16"),
     _arm("neon", (), "armv8-a"),
-    Level("generic", "", (), ()),
+    Level("generic", "", (), ("-DHEADSTART_GENERIC",)),  # AArch64 has NEON without being told
 )
 """All levels, the best first."""
 

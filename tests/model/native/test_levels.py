@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from support import emulated
 from support import grouped_twin as twin
 from test_grouped import TABLED, multiply, rows, weights_of
 
@@ -38,10 +39,14 @@ COUNTS = (1, 2, 3, 7, 13, 40)
 
 @pytest.fixture(scope="module")
 def levels() -> dict[str, native.Kernels]:
-    """The kernels of all levels that this processor has."""
+    """The kernels of all levels that this processor has, and of AArch64's where they can be emulated."""
     found = usable(compiling.features(), architecture())
     made = {each.name: compiling.at_level(native.MAIN, each, cache_directory("kernels")) for each in found}
-    return {name: native.Kernels(library) for name, library in made.items()}
+    emulated_here = () if emulated.lacking() else emulated.LEVELS
+    return {
+        **{name: native.Kernels(library) for name, library in made.items()},
+        **{f"{name}, emulated": emulated.kernels(name) for name in emulated_here},
+    }
 
 
 @pytest.fixture

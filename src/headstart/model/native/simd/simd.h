@@ -44,10 +44,14 @@ inline float float_at(const uint8_t *from) {
     return value;
 }
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
+#if defined(HEADSTART_GENERIC)
+#include "generic.h"
+#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
 #include "avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "avx2.h"
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+#include "neon.h"
 #else
 #include "generic.h"
 #endif
@@ -62,7 +66,8 @@ inline Ints add_shorts(Ints sum, Ints) { return sum; }
 // -- codes: four bytes of each of sixteen outputs ---------------------------------------------------------------------
 
 inline Words low_half(Words v) { return v & 0x0f0f0f0fu; }
-inline Words high_half(Words v) { return (v >> 4) & 0x0f0f0f0fu; }
+template <class W>  // Arm has an operation of its own, which compilers take before a template
+inline W high_half(W v) { return (v >> 4) & 0x0f0f0f0fu; }
 
 // v by `LEFT` bits to the left, or to the right if that is negative. Bits of one byte come into the next one, where a mask
 // takes them off.

@@ -1,0 +1,44 @@
+"""The kernels of AArch64, cross-compiled and run by QEMU: they pass the tests of this machine's kernels.
+
+The tests themselves run here, and so do PyTorch and the twins they compare with (`support.emulated`). Compiling takes
+half a minute for each level, once. That their bits are those of this machine's levels is among the tests of levels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import emulated
+
+ROOT = Path(__file__).parents[3]
+TESTS = ("native/test_grouped.py", "native/test_rounding.py", "decoders/test_fused.py", "decoders/test_recurrent.py")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(emulated.lacking() is not None, reason=emulated.lacking() or ""),
+]
+
+
+@pytest.mark.parametrize("level", emulated.LEVELS)
+def test_the_kernels_pass_the_tests_of_this_machines(level: str) -> None:
+    files = [str(ROOT / "tests" / "model" / name) for name in TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "support.emulated", "-m", "not slow", *files]
+    environment = {**os.environ, emulated.VARIABLE: level, "PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT / 'src'}"}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_an_address_that_is_no_memory_ends_the_emulator_and_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    level = next(iter(emulated.LEVELS))
+    library = emulated.Emulated(emulated.program(emulated.LEVELS[level]), emulated.PROCESSORS[level])
+    activate = library.headstart_activate
+    activate.argtypes, activate.restype = (ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int64), None
+    with pytest.raises(RuntimeError, match="ended with status 4"):
+        activate(0, 1 << 40, 0, 1 << 40, 16)
+    library.close()
+    assert "no memory of the program" in capfd.readouterr().err

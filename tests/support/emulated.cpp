@@ -1,0 +1,152 @@
+// Kernels of another processor, run by an emulator for a program of this one. Both have the same addresses: memory that a
+// kernel asks for and that is not there yet is copied from the program, page by page, and what the kernel has changed is sent
+// back when it returns. Linked with the kernels; emulated.py is the other side of the pipe.
+
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern "C" {
+void headstart_activate(), headstart_forward(), headstart_gather(), headstart_grouped_bytes(), headstart_layout(),
+    headstart_multiply(), headstart_pack(), headstart_pack_grouped(), headstart_pack_whole(), headstart_packed_bytes(),
+    headstart_round_groups(), headstart_supported(), headstart_unpack_grouped();
+}
+
+// The C library's takes an instruction (DC ZVA) after whose faults QEMU 7.2 goes on at a wrong place.
+extern "C" __attribute__((optimize("no-tree-loop-distribute-patterns"))) void *memset(void *to, int byte, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) ((uint8_t *)to)[i] = uint8_t(byte);
+    return to;
+}
+
+namespace {
+
+struct Named {
+    const char *name;
+    void (*function)();
+};
+
+#define NAMED(name) {#name, headstart_##name}
+const Named KERNELS[] = {NAMED(activate),    NAMED(forward),      NAMED(gather),       NAMED(grouped_bytes), NAMED(layout),
+                         NAMED(multiply),    NAMED(pack),         NAMED(pack_grouped), NAMED(pack_whole),    NAMED(packed_bytes),
+                         NAMED(round_groups), NAMED(supported),   NAMED(unpack_grouped)};
+
+constexpr uint64_t PAGE = 4096;
+constexpr int64_t MOST = 1 << 18;  // pages of one call: 1 GB
+
+// Pages of the program that are here, by hash of their address; `before` is what one held before it was written to.
+struct Page {
+    uint64_t address;
+    uint8_t *before;
+};
+Page pages[2 * MOST];
+int64_t places[MOST], count;
+uint8_t *room;  // of what is kept of pages
+volatile int busy;
+
+void all(bool writes, void *at, size_t bytes) {
+    for (uint8_t *next = (uint8_t *)at; bytes > 0;) {
+        const ssize_t done = writes ? write(1, next, bytes) : read(0, next, bytes);
+        if (done <= 0) _exit(3);
+        next += done;
+        bytes -= size_t(done);
+    }
+}
+
+template <class T>
+void send(T value) { all(true, &value, sizeof value); }
+
+template <class T>
+T received() {
+    T value;
+    all(false, &value, sizeof value);
+    return value;
+}
+
+Page &page_of(uint64_t address) {
+    uint64_t place = address / PAGE * 0x9E3779B97F4A7C15u >> 45;
+    while (pages[place].address && pages[place].address != address) place = (place + 1) % (2 * MOST);
+    if (!pages[place].address) places[count] = int64_t(place);
+    return pages[place];
+}
+
+// A page that is not here is copied. One that is here was to be written to, or has just come for another thread.
+void fault(int, siginfo_t *info, void *) {
+    const uint64_t address = uint64_t(info->si_addr) / PAGE * PAGE;
+    while (__sync_lock_test_and_set(&busy, 1)) {}
+    Page &page = page_of(address);
+    if (page.address && !page.before) {
+        page.before = room;
+        room += PAGE;
+        std::memcpy(page.before, (const void *)address, PAGE);
+        mprotect((void *)address, PAGE, PROT_READ | PROT_WRITE);
+    } else if (!page.address) {
+        send('P');
+        send(address);
+        if (address == 0 || count == MOST || !received<uint8_t>()) {
+            std::fprintf(stderr, "a kernel asks for %p, which is no memory of the program\n", info->si_addr);
+            _exit(4);
+        }
+        void *const whole = mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        all(false, whole, PAGE);
+        mprotect(whole, PAGE, PROT_READ);
+        mremap(whole, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)address);  // other threads see all of it or nothing
+        page.address = address;
+        count++;
+    }
+    __sync_lock_release(&busy);
+}
+
+// Sends what has changed, byte by byte: the rest of a page may have changed in the program meanwhile.
+void give_back() {
+    for (int64_t i = 0; i < count; i++) {
+        Page &page = pages[places[i]];
+        const uint8_t *now = (const uint8_t *)page.address;
+        for (uint64_t from = 0, to; page.before && from < PAGE; from = to) {
+            for (to = from; to < PAGE && (now[to] != page.before[to]) == (now[from] != page.before[from]);) to++;
+            if (now[from] == page.before[from]) continue;
+            send('W');
+            send(page.address + from);
+            send(to - from);
+            all(true, (void *)(now + from), to - from);
+        }
+        munmap((void *)page.address, PAGE);
+        page = Page{};
+    }
+    count = 0;
+}
+
+int64_t call(void (*function)(), const int64_t *a) {
+    typedef int64_t (*Any)(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
+    return Any(function)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]);
+}
+
+}  // namespace
+
+int main() {
+    uint8_t *const kept = (uint8_t *)mmap(nullptr, MOST * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct sigaction action = {};
+    action.sa_sigaction = fault;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, nullptr);
+    for (;;) {
+        struct {
+            char name[24];
+            int64_t arguments[10];
+            int64_t text;
+        } asked;
+        if (read(0, &asked, 1) <= 0) return 0;
+        all(false, (char *)&asked + 1, sizeof asked - 1);
+        for (const Named &kernel : KERNELS) {
+            if (std::strcmp(kernel.name, asked.name)) continue;
+            room = kept;
+            const int64_t result = call(kernel.function, asked.arguments);
+            if (!asked.text) give_back();
+            send('R');
+            send(asked.text ? int64_t(std::strlen((const char *)result)) : result);
+            if (asked.text) all(true, (void *)result, std::strlen((const char *)result));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+"""Kernels of another processor under an emulator, in place of this one's: only they are emulated, not the tests.
+
+    HEADSTART_EMULATED=dotprod python -m pytest -p support.emulated tests/model/native/test_grouped.py
+
+runs these tests with the AArch64 kernels of the level `dotprod`, cross-compiled and run by QEMU on a processor that has
+that level and no better one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from headstart.base.compiling import Library, Unavailable, flags_of, sources_of
+from headstart.base.files import cache_directory
+from headstart.base.levels import Level, levels_of
+from headstart.model import native
+
+COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+VARIABLE = "HEADSTART_EMULATED"
+
+PROCESSORS = {"neon": "cortex-a72", "dotprod": "neoverse-n1", "i8mm": "max,pauth-impdef=on", "generic": "cortex-a53"}
+"""An emulated processor of each level, without the features of a better one where QEMU has such a processor."""
+
+LEVELS = {level.name: level for level in levels_of("aarch64")}
+
+_DRIVER = Path(__file__).with_suffix(".cpp")
+_PAGE = 4096
+
+
+def lacking() -> str | None:
+    """What there is not, of what cross-compiled kernels need; None if nothing."""
+    missing = [tool for tool in (COMPILER, EMULATOR) if shutil.which(tool) is None]
+    return f"there is no {' and no '.join(missing)}" if missing else None
+
+
+def program(level: Level) -> Path:
+    """The kernels of a level with the driver, as a program; compiled if it is not in the cache directory yet."""
+    flags = flags_of(native.MAIN, level)
+    compiled = _made("o", (*sources_of(native.MAIN),), (*flags, "-c", str(native.MAIN)), level)
+    link = ("-O2", "-std=c++17", str(compiled), str(_DRIVER), "-static", "-fopenmp", "-pthread")
+    return _made("program", (_DRIVER,), link, level)
+
+
+def _made(kind: str, sources: Sequence[Path], command: Sequence[str], level: Level) -> Path:
+    """What the compiler makes of this command, kept in the cache directory by digest."""
+    texts = (source.read_text() for source in sources)
+    digest = hashlib.sha256("\0".join((*texts, *command)).encode()).hexdigest()[:16]
+    directory = cache_directory("kernels")
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"emulated-{level.name}-{digest}.{kind}"
+    if not path.exists():
+        made = path.with_suffix(f".{os.getpid()}")
+        done = subprocess.run([COMPILER, *command, "-o", str(made)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unavailable(done.stderr[-2000:])
+        made.replace(path)
+    return path
+
+
+class Emulated:
+    """A library whose functions run in an emulator: what `ctypes.CDLL` is for one that runs here."""
+
+    def __init__(self, path: str | Path, processor: str) -> None:
+        command = [EMULATOR, "-cpu", processor, str(path)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._lock = threading.Lock()
+        self._memory = os.open("/proc/self/mem", os.O_RDONLY)
+
+    def __getattr__(self, name: str) -> _Function:
+        if not name.startswith("headstart_"):
+            raise AttributeError(name)
+        return _Function(functools.partial(self._call, name.removeprefix("headstart_")))
+
+    def close(self) -> None:
+        with self._process:
+            self._process.kill()
+        os.close(self._memory)
+
+    def _call(self, name: str, arguments: list[int], *, text: bool) -> int | bytes:
+        assert self._process.stdin is not None
+        with self._lock:
+            padded = arguments + [0] * (10 - len(arguments))
+            self._send(struct.pack("=24s10qq", name.encode(), *padded, text))
+            while (what := self._take("c")) != b"R":
+                address = self._take("Q")
+                if what == b"P":
+                    self._send_page(address)
+                else:
+                    changed = self._read(self._take("Q"))
+                    ctypes.memmove(address, changed, len(changed))
+            result: int = self._take("q")
+            return self._read(result) if text else result
+
+    def _send_page(self, address: int) -> None:
+        try:
+            page = os.pread(self._memory, _PAGE, address)
+        except OSError:
+            page = b""
+        self._send(b"\1" + page if len(page) == _PAGE else b"\0")
+
+    def _send(self, message: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(message)
+        self._process.stdin.flush()
+
+    def _take(self, form: str) -> Any:
+        return struct.unpack(f"={form}", self._read(struct.calcsize(form)))[0]
+
+    def _read(self, size: int) -> bytes:
+        assert self._process.stdout is not None
+        if len(found := self._process.stdout.read(size)) != size:
+            raise RuntimeError(f"the emulated kernels ended with status {self._process.wait()}")
+        return found
+
+
+class _Function:
+    """A function of the library, with the types that `ctypes` gives one."""
+
+    argtypes: tuple[Any, ...] = ()
+    restype: Any = None
+
+    def __init__(self, call: Callable[..., int | bytes]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        numbers = [_number(each) for each in arguments]
+        result = self._call(numbers, text=self.restype is ctypes.c_char_p)
+        if self.restype is None or isinstance(result, bytes):
+            return result
+        if self.restype is ctypes.c_int64:
+            return result
+        whole = ctypes.c_int(result).value
+        return whole if self.restype is ctypes.c_int else self.restype(whole)
+
+
+def _number(argument: Any) -> int:
+    if argument is None:
+        return 0
+    return ctypes.addressof(argument) if isinstance(argument, ctypes.Structure) else int(argument)
+
+
+@functools.cache
+def kernels(level: str) -> native.Kernels:
+    """The AArch64 kernels of this level."""
+    path = program(LEVELS[level])
+
+    def loaded(path: str) -> Emulated:
+        library = Emulated(path, PROCESSORS[level])
+        atexit.register(library.close)
+        return library
+
+    with mock.patch.object(ctypes, "CDLL", loaded):
+        return native.Kernels(Library(path, level, prebuilt=False, compiler=COMPILER))
+
+
+def pytest_configure() -> None:
+    """As a plugin: the kernels of all tests are those of the level that the environment names."""
+    if reason := lacking():
+        pytest.exit(reason, returncode=5)
+    found = kernels(os.environ[VARIABLE])
+    native._outcome = functools.cache(lambda: found)  # type: ignore[assignment]
