@@ -44,11 +44,11 @@ class Kernels:
         Unavailable: the library's structures are not those of `structs`.
     """
 
-    def __init__(self, found: Library) -> None:
-        self.library = found
-        self.name = found.path.name
+    def __init__(self, of: Library) -> None:
+        self.library = of
+        self.name = of.path.name
         """Of the library, in which its level and a digest of its sources stand."""
-        library = ctypes.CDLL(str(found.path))
+        library = ctypes.CDLL(str(of.path))
 
         def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
             found = getattr(library, f"headstart_{name}")
