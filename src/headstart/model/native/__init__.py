@@ -49,6 +49,11 @@ class Kernels:
 
         if found := difference(function("layout", ctypes.c_char_p)().decode()):
             raise Unavailable(f"the row kernels were compiled from other sources than this package's: {found}")
+        self.use_threads_of = function("use_threads_of", None, _pointer, _pointer)
+        self.stats = function("stats", None)
+        gomp = ctypes.CDLL(str(next((Path(__import__("torch").__file__).parent / "lib").glob("libgomp*.so*"))))
+        if not __import__("os").environ.get("TEAM_POOL"):
+            self.use_threads_of(ctypes.cast(gomp.GOMP_parallel, _pointer), ctypes.cast(gomp.omp_get_thread_num, _pointer))
         self.supported = function("supported", _int, _number)
         self.packed_bytes = function("packed_bytes", _number, _number, _number, _number)
         self.pack = function("pack", None, _number, _pointer, _int, *[_number] * 2, *[_pointer] * 3, _number)

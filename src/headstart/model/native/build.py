@@ -22,6 +22,7 @@ _FILES = (
     "grouped_tiles.h",
     "rounding.h",
     "tiles.h",
+    "team.h",
     "numbers.h",
 )
 
