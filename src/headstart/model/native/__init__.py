@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,9 @@ class Kernels:
 
         if found := difference(function("layout", ctypes.c_char_p)().decode()):
             raise Unavailable(f"the row kernels were compiled from other sources than this package's: {found}")
-        self.use_threads_of = function("use_threads_of", None, _pointer, _pointer)
-        self.stats = function("stats", None)
-        gomp = ctypes.CDLL(str(next((Path(__import__("torch").__file__).parent / "lib").glob("libgomp*.so*"))))
-        if not __import__("os").environ.get("TEAM_POOL"):
-            self.use_threads_of(ctypes.cast(gomp.GOMP_parallel, _pointer), ctypes.cast(gomp.omp_get_thread_num, _pointer))
+        self.use_openmp = function("use_openmp", None, _pointer, _pointer)
+        if runtime := _openmp():
+            self.use_openmp(*(ctypes.cast(runtime[name], _pointer) for name in ("GOMP_parallel", "omp_get_thread_num")))
         self.supported = function("supported", _int, _number)
         self.packed_bytes = function("packed_bytes", _number, _number, _number, _number)
         self.pack = function("pack", None, _number, _pointer, _int, *[_number] * 2, *[_pointer] * 3, _number)
@@ -66,6 +65,13 @@ class Kernels:
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
         self.forward = function("forward", _status, ctypes.POINTER(Model), ctypes.POINTER(Batch))
+
+
+def _openmp() -> ctypes.CDLL | None:
+    """The GNU OpenMP runtime that PyTorch brings, on Linux: its threads are taken instead of others beside them."""
+    torch = sys.modules.get("torch")
+    found = sorted((Path(str(torch.__file__)).parent / "lib").glob("libgomp*.so*")) if torch else []
+    return ctypes.CDLL(str(found[0])) if found else None
 
 
 def _status(code: int) -> None:

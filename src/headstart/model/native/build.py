@@ -23,6 +23,7 @@ _FILES = (
     "rounding.h",
     "tiles.h",
     "team.h",
+    "threads.h",
     "numbers.h",
 )
 

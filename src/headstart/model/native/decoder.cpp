@@ -712,14 +712,9 @@ const char *headstart_layout() {
     return text.c_str();
 }
 
-void headstart_use_threads_of(void *parallel, void *number) {
-    parallel_of_torch = (Parallel)parallel;
-    number_of_torch = (int (*)())number;
-}
-
-void headstart_stats() {
-    fprintf(stderr, "jumps %ld rests %ld waits %ld waited %.1f ms stolen %ld late %ld\n", stats.jumps, stats.rests, stats.waits, stats.waited / 1e6, stats.stolen, stats.late);
-    stats = Stats();
+// From now on forwards run on the threads of a GNU OpenMP runtime: GOMP_parallel and omp_get_thread_num. Null: on our own.
+void headstart_use_openmp(void *parallel, void *number) {
+    openmp = OpenMP{(decltype(OpenMP::parallel))parallel, (decltype(OpenMP::number))number, process()};
 }
 
 int headstart_supported(int64_t kind) { return supported(kind); }

@@ -6,7 +6,7 @@
 
 #include "grouped.h"
 #include "grouped_tiles.h"
-#include "team.h"
+#include "threads.h"
 
 #if !defined(HEADSTART_TILES) && defined(__AVX512BF16__)
 #define HEADSTART_DOTS 1
@@ -647,9 +647,9 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
 
 #endif
 
-inline const int64_t PIECE_BYTES = knob("TEAM_PIECE", 1 << 17);
-
 inline int64_t pairs_of(const Product &p) { return round_up(p.outputs, 2 * LANES) / (2 * LANES); }
+
+constexpr int64_t PIECE_BYTES = 1 << 17;
 
 // Pairs of panels that are taken at a time: so few that members of a team end together, and so many that taking them is little
 // work beside theirs.
