@@ -59,8 +59,7 @@ class Kernels:
         if found := difference(function("layout", ctypes.c_char_p)().decode()):
             raise Unavailable(f"the row kernels were compiled from other sources than this package's: {found}")
         self.use_openmp = function("use_openmp", None, _pointer, _pointer)
-        if runtime := _openmp():
-            self.use_openmp(*(ctypes.cast(runtime[name], _pointer) for name in ("GOMP_parallel", "omp_get_thread_num")))
+        self.use_runtime(_openmp())
         self.supported = function("supported", _int, _number)
         self.packed_bytes = function("packed_bytes", _number, _number, _number, _number)
         self.pack = function("pack", None, _number, _pointer, _int, *[_number] * 2, *[_pointer] * 3, _number)
@@ -73,6 +72,11 @@ class Kernels:
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
         self.forward = function("forward", _status, ctypes.POINTER(Model), ctypes.POINTER(Batch))
+
+    def use_runtime(self, runtime: ctypes.CDLL | None) -> None:
+        """Run forwards on the threads of an OpenMP runtime (GNU's), or on threads of our own."""
+        names = ("GOMP_parallel", "omp_get_thread_num")
+        self.use_openmp(*(runtime and ctypes.cast(getattr(runtime, name), _pointer) for name in names))
 
 
 def _openmp() -> ctypes.CDLL | None:
