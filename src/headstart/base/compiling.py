@@ -195,19 +195,12 @@ def sources_of(main: Path) -> tuple[Path, ...]:
 def digest(main: Path, level: Level) -> str:
     """Of the sources and of the flags they are compiled with."""
     texts = [part for source in sources_of(main) for part in (source.name, source.read_text(encoding="utf-8"))]
-    return _short(*texts, architecture(), sys.platform, *flags_of(main, level))
+    return _short(*texts, architecture(), sys.platform, *flags_of(level))
 
 
-def flags_of(main: Path, level: Level) -> tuple[str, ...]:
+def flags_of(level: Level) -> tuple[str, ...]:
     """What the sources are compiled with."""
-    return (*STRICT, *level.flags, *_openmp(main))
-
-
-def _openmp(main: Path) -> tuple[str, ...]:
-    """Sources that ask for OpenMP find its functions in the runtime that PyTorch has loaded: a second one would be a
-    second pool of threads."""
-    threaded = any("#pragma omp" in source.read_text(encoding="utf-8") for source in sources_of(main))
-    return ("-fopenmp",) if threaded else ()
+    return (*STRICT, *level.flags)
 
 
 def build(compiler: str, main: Path, level: Level, path: Path, link: Sequence[str] = ()) -> Path:
@@ -219,7 +212,7 @@ def build(compiler: str, main: Path, level: Level, path: Path, link: Sequence[st
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made, part = Path(scratch) / path.name, Path(scratch) / "part.o"
-        compile_ = [compiler, *flags_of(main, level), "-c", str(main), "-o", str(part)]
+        compile_ = [compiler, *flags_of(level), "-c", str(main), "-o", str(part)]
         for command in (compile_, [compiler, *_LINK, *link, str(part), "-o", str(made)]):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:

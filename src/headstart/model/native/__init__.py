@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,8 @@ class Kernels:
 
         if found := difference(function("layout", ctypes.c_char_p)().decode()):
             raise Unavailable(f"the row kernels were compiled from other sources than this package's: {found}")
+        self.use_openmp = function("use_openmp", None, _pointer, _pointer)
+        self.use_runtime(_openmp())
         self.supported = function("supported", _int, _number)
         self.packed_bytes = function("packed_bytes", _number, _number, _number, _number)
         self.pack = function("pack", None, _number, _pointer, _int, *[_number] * 2, *[_pointer] * 3, _number)
@@ -69,6 +72,18 @@ class Kernels:
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
         self.forward = function("forward", _status, ctypes.POINTER(Model), ctypes.POINTER(Batch))
+
+    def use_runtime(self, runtime: ctypes.CDLL | None) -> None:
+        """Run forwards on the threads of an OpenMP runtime (GNU's), or on threads of our own."""
+        names = ("GOMP_parallel", "omp_get_thread_num")
+        self.use_openmp(*(runtime and ctypes.cast(getattr(runtime, name), _pointer) for name in names))
+
+
+def _openmp() -> ctypes.CDLL | None:
+    """The GNU OpenMP runtime that PyTorch brings, on Linux: its threads are taken instead of others beside them."""
+    torch = sys.modules.get("torch")
+    found = sorted((Path(str(torch.__file__)).parent / "lib").glob("libgomp*.so*")) if torch else []
+    return ctypes.CDLL(str(found[0])) if found else None
 
 
 def _status(code: int) -> None:

@@ -119,6 +119,7 @@ struct Selected {
 
 // What one thread needs of its own.
 struct Scratch {
+    Member &team;    // that it is
     float *row;      // rows on their way into a product
     float *scores;   // of a block of queries, by token: [BLOCK, capacity + 16]
     float *weights;  // of one query, in the order of its text: [capacity + 16]
@@ -157,16 +158,12 @@ struct Buffers {
 
     int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states; }
 
-    Scratch of_thread() {
-#if defined(_OPENMP)
-        float *own = scratch.data() + omp_get_thread_num() * numbers();
-#else
-        float *own = scratch.data();
-#endif
+    Scratch of_member(Member &team) {
+        float *own = scratch.data() + team.number() * numbers();
         float *scores = own + row, *weights = scores + BLOCK * tokens;
         float *sum = weights + tokens + queries, *state = sum + sums;
         state += (64 - uintptr_t(state) % 64) % 64 / sizeof(float);  // a vector that lies in two cache lines is read twice
-        return Scratch{own, scores, weights, weights + tokens, sum, state};
+        return Scratch{team, own, scores, weights, weights + tokens, sum, state};
     }
 };
 
@@ -194,18 +191,18 @@ inline void add_row(float *x, const Added &added, int64_t r, int64_t width) {
 }
 
 // x takes in what was added (if anything), then the normed row goes into the next product (as it is, without a norm).
-// early: the norm reads the stream of before. normed: scratch.
-void norm(float *x, const Added &added, const Norm &norm, bool early, int64_t count, const Product &next, float *normed,
-          uint8_t *rows, float *scale) {
+// early: the norm reads the stream of before.
+void norm(float *x, const Added &added, const Norm &norm, bool early, int64_t count, const Product &next,
+          const Scratch &scratch, uint8_t *rows, float *scale) {
     const int64_t width = next.inputs;
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < count; r++) {
+    float *normed = scratch.row;
+    scratch.team.each(count, [&](int64_t r) {
         float *row = x + r * width;
         if (early) norm_row(row, norm, width, normed);
         if (added.y) add_row(row, added, r, width);
         if (norm.kind && !early) norm_row(row, norm, width, normed);
         convert_row(next, norm.kind ? normed : row, r, count, rows, scale);
-    }
+    });
 }
 
 template <int ACTIVATION>
@@ -221,12 +218,12 @@ inline Vec activated(Vec x, const float *numbers) {
     return select(x > 0.0f, positive, negative) + x * numbers[2];
 }
 
-// activation(gate) * up, where y holds gate and up side by side; without a gate, activation(up). row: scratch.
+// activation(gate) * up, where y holds gate and up side by side; without a gate, activation(up).
 template <int ACTIVATION>
-void gate_by(const Layer &layer, const float *y, int64_t count, float *row, uint8_t *rows, float *scale) {
+void gate_by(const Layer &layer, const float *y, int64_t count, const Scratch &scratch, uint8_t *rows, float *scale) {
     const int64_t width = layer.down.inputs;
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < count; r++) {
+    float *row = scratch.row;
+    scratch.team.each(count, [&](int64_t r) {
         const float *g = y + r * (layer.gated ? 2 : 1) * width, *u = g + width;
         if (layer.gated)
             for (int64_t i = 0; i < width; i += LANES)
@@ -236,38 +233,38 @@ void gate_by(const Layer &layer, const float *y, int64_t count, float *row, uint
             for (int64_t i = 0; i < width; i += LANES)
                 store(row + i, activated<ACTIVATION>(load(g + i), layer.activation_numbers));
         convert_row(layer.down, row, r, count, rows, scale);
-    }
+    });
 }
 
-void gate(const Layer &layer, const float *y, int64_t count, float *row, uint8_t *rows, float *scale) {
+void gate(const Layer &layer, const float *y, int64_t count, const Scratch &scratch, uint8_t *rows, float *scale) {
     switch (layer.activation) {
-        case GELU_TANH: return gate_by<GELU_TANH>(layer, y, count, row, rows, scale);
-        case GELU: return gate_by<GELU>(layer, y, count, row, rows, scale);
-        case RELU: return gate_by<RELU>(layer, y, count, row, rows, scale);
-        case RELU2: return gate_by<RELU2>(layer, y, count, row, rows, scale);
-        case XIELU: return gate_by<XIELU>(layer, y, count, row, rows, scale);
-        default: return gate_by<SILU>(layer, y, count, row, rows, scale);
+        case GELU_TANH: return gate_by<GELU_TANH>(layer, y, count, scratch, rows, scale);
+        case GELU: return gate_by<GELU>(layer, y, count, scratch, rows, scale);
+        case RELU: return gate_by<RELU>(layer, y, count, scratch, rows, scale);
+        case RELU2: return gate_by<RELU2>(layer, y, count, scratch, rows, scale);
+        case XIELU: return gate_by<XIELU>(layer, y, count, scratch, rows, scale);
+        default: return gate_by<SILU>(layer, y, count, scratch, rows, scale);
     }
 }
 
 // The MLP of a layer, from the rows of its first product to y.
 void feed(const Layer &layer, int64_t count, float *y, const Scratch &scratch, uint8_t *rows, float *scale) {
-    multiply(layer.gate_up, rows, scale, count, scratch.sums, y);
-    gate(layer, y, count, scratch.row, rows, scale);
-    multiply(layer.down, rows, scale, count, scratch.sums, y);
+    multiply(scratch.team, layer.gate_up, rows, scale, count, scratch.sums, y);
+    gate(layer, y, count, scratch, rows, scale);
+    multiply(scratch.team, layer.down, rows, scale, count, scratch.sums, y);
 }
 
-// gelu(y) * the layer's own input of the row's token (Gemma 4). inputs: see `token_inputs`. row: scratch.
+// gelu(y) * the layer's own input of the row's token (Gemma 4). inputs: see `token_inputs`.
 void gate_input(const Model &model, const float *inputs, const Layer &layer, int64_t index, const Selected &selected,
-                const float *y, float *row, uint8_t *rows, float *scale) {
+                const float *y, const Scratch &scratch, uint8_t *rows, float *scale) {
+    float *row = scratch.row;
     const int64_t width = model.inputs.width, all = model.inputs.projection.outputs;
-#pragma omp for schedule(static)
-    for (int64_t n = 0; n < selected.count; n++) {
+    scratch.team.each(selected.count, [&](int64_t n) {
         const float *own = inputs + selected.row(n) * all + index * width, *g = y + n * width;
         for (int64_t i = 0; i < width; i += LANES)
             store(row + i, activated<GELU_TANH>(load(g + i), nullptr) * load(own + i));
         convert_row(layer.input_out, row, n, selected.count, rows, scale);
-    }
+    });
 }
 
 // Head `h`, normed and turned as its layer says. to: [dim]; from: may be `to`.
@@ -291,12 +288,12 @@ inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t 
 }
 
 // Unpack [q | k | v] of each row, norm and rotate q and k, write k and v to their place in the cache. A layer that attends
-// to another's keys has q alone. head: scratch for three heads (normed, rotated, and as it is stored).
+// to another's keys has q alone. Of the scratch it takes three heads (normed, rotated, and as it is stored).
 template <class KV>
 void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, KV *keys, KV *values,
-            float *head, float *query) {
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++) {
+            const Scratch &scratch, float *query) {
+    float *head = scratch.row;
+    scratch.team.each(batch.count, [&](int64_t r) {
         const int64_t slot = batch.slots[r], place = batch.places[r], position = batch.positions[r];
         float *row = y + r * layer.qkv.results;
         if (layer.norm_over_all) {
@@ -311,7 +308,7 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
             const float factor = layer.query_factors[position];
             for (int64_t i = 0; i < s.dim; i += LANES) store(turned + i, load(turned + i) * factor);
         }
-        if (!stores) continue;
+        if (!stores) return;
         for (int64_t h = 0; h < s.kv_heads; h++) {
             const float *key = row + (s.heads + h) * s.dim, *value = layer.value_is_key ? key : key + s.kv_heads * s.dim;
             KV *to = value_row(values, s, slot, h, place);
@@ -327,7 +324,7 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
             KV *tile = key_tile(keys, s, slot, h, place) + place % LANES;
             for (int64_t i = 0; i < s.dim; i++) tile[i * LANES] = stored[i];
         }
-    }
+    });
 }
 
 template <class KV>
@@ -335,21 +332,23 @@ void attend(const float *query, const float *y, const KV *keys, const KV *values
             const Shape &s, const Scratch &scratch, float *attended, const Selected &selected, uint8_t *rows, float *scale) {
     const Visible &visible = batch.visible[layer.window];
     const int64_t group = s.heads / s.kv_heads;
-    for (int64_t segment = 0; segment < batch.segment_count; segment++) {
-        const int64_t begin = batch.segments[segment] * group, end = batch.segments[segment + 1] * group;
-        const int64_t slot = batch.slots[batch.segments[segment]], blocks = (end - begin + BLOCK - 1) / BLOCK;
-#pragma omp for schedule(dynamic) nowait
-        for (int64_t task = 0; task < blocks * s.kv_heads; task++) {
-            const int64_t kv = task / blocks, at = begin + task % blocks * BLOCK;
-            const int n = int(end - at < BLOCK ? end - at : BLOCK);
-            attend_block(query, key_tile(keys, s, slot, kv, 0), value_row(values, s, slot, kv, 0), visible, s,
-                         How{layer.scaling, layer.softcap, layer.sinks}, kv, at, n, attended, scratch.queries,
-                         scratch.scores, scratch.weights);
-        }
-    }
-#pragma omp barrier
-#pragma omp for schedule(static)
-    for (int64_t n = 0; n < selected.count; n++) {
+    const auto blocks_of = [&](int64_t segment) {
+        return ((batch.segments[segment + 1] - batch.segments[segment]) * group + BLOCK - 1) / BLOCK;
+    };
+    int64_t tasks = 0;
+    for (int64_t segment = 0; segment < batch.segment_count; segment++) tasks += blocks_of(segment) * s.kv_heads;
+    scratch.team.each(tasks, [&](int64_t task) {
+        int64_t segment = 0;
+        for (; task >= blocks_of(segment) * s.kv_heads; segment++) task -= blocks_of(segment) * s.kv_heads;
+        const int64_t blocks = blocks_of(segment), kv = task / blocks, slot = batch.slots[batch.segments[segment]];
+        const int64_t at = batch.segments[segment] * group + task % blocks * BLOCK;
+        const int64_t end = batch.segments[segment + 1] * group;
+        const int n = int(end - at < BLOCK ? end - at : BLOCK);
+        attend_block(query, key_tile(keys, s, slot, kv, 0), value_row(values, s, slot, kv, 0), visible, s,
+                     How{layer.scaling, layer.softcap, layer.sinks}, kv, at, n, attended, scratch.queries, scratch.scores,
+                     scratch.weights);
+    });
+    scratch.team.each(selected.count, [&](int64_t n) {
         const int64_t width = s.heads * s.dim;
         const float *row = attended + selected.row(n) * width;
         if (layer.attention_gated) {
@@ -359,7 +358,7 @@ void attend(const float *query, const float *y, const KV *keys, const KV *values
             row = scratch.row;
         }
         convert_row(layer.out, row, n, selected.count, rows, scale);
-    }
+    });
 }
 
 // What a recurrence makes of y, the outputs of its layer's input product, as rows of the next product.
@@ -367,21 +366,20 @@ void recur(const Layer &layer, int64_t index, const Batch &batch, const float *y
            float *mixed_rows, const Selected &selected, const Product &next, uint8_t *rows, float *scale) {
     const int64_t width = next.inputs;
     y += layer.mixer_from;
-    mix(layer.mixer, *batch.walks, index, batch.segments, batch.slots, y, layer.qkv.results, mixed, scratch.states,
-        mixed_rows);
-#pragma omp for schedule(static)
-    for (int64_t n = 0; n < selected.count; n++) {
+    mix(scratch.team, layer.mixer, *batch.walks, index, batch.segments, batch.slots, y, layer.qkv.results, mixed,
+        scratch.states, mixed_rows);
+    scratch.team.each(selected.count, [&](int64_t n) {
         const int64_t r = selected.row(n);
         gate_output(layer.mixer, mixed_rows + r * width, y + r * layer.qkv.results, scratch.row);
         convert_row(next, scratch.row, n, selected.count, rows, scale);
-    }
+    });
 }
 
-void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
+void tap(const Batch &batch, const float *x, int64_t layer, int64_t width, const Scratch &scratch) {
     if (!batch.taps || !batch.taps[layer]) return;
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++)
+    scratch.team.each(batch.count, [&](int64_t r) {
         std::memcpy(batch.taps[layer] + r * width, x + r * width, width * sizeof(float));
+    });
 }
 
 // A token's row [width] of a table of numbers, or of codes where there are none.
@@ -397,10 +395,9 @@ void look_up(const void *table, const Product &codes, int64_t token, int64_t wid
 }
 
 template <class W>
-void embed(const Model &model, const Batch &batch, float *x) {
+void embed(const Model &model, const Batch &batch, float *x, const Scratch &scratch) {
     const int64_t width = model.width;
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++) {
+    scratch.team.each(batch.count, [&](int64_t r) {
         float *row = x + r * width;
         look_up<W>(model.embedding, model.table, batch.ids[r], width, row);
         if (model.embedding_factor != 1.0f)
@@ -409,7 +406,7 @@ void embed(const Model &model, const Batch &batch, float *x) {
             for (int64_t i = 0; i < width; i += LANES)
                 store(row + i, load(row + i) + load(model.places + batch.positions[r] * width + i));
         if (model.embedding_norm.kind) norm_row(row, model.embedding_norm, width, row);
-    }
+    });
 }
 
 // The layers' own inputs [projection.outputs] of each row, from its embedded token in x: see `TokenInputs`.
@@ -418,19 +415,18 @@ void token_inputs(const Model &model, const Batch &batch, const float *x, const 
                   float *scale, float *inputs) {
     const TokenInputs &of = model.inputs;
     const int64_t all = of.projection.outputs;
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++)
+    scratch.team.each(batch.count, [&](int64_t r) {
         convert_row(of.projection, x + r * model.width, r, batch.count, rows, scale);
-    multiply(of.projection, rows, scale, batch.count, scratch.sums, inputs);
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++) {
+    });
+    multiply(scratch.team, of.projection, rows, scale, batch.count, scratch.sums, inputs);
+    scratch.team.each(batch.count, [&](int64_t r) {
         float *row = inputs + r * all, *looked_up = scratch.row;
         look_up<W>(of.table, of.codes, batch.ids[r], all, looked_up);
         for (int64_t i = 0; i < all; i += LANES) store(row + i, load(row + i) * of.projection_factor);
         for (int64_t i = 0; i < all; i += of.width) norm_row(row + i, of.norm, of.width, row + i);
         for (int64_t i = 0; i < all; i += LANES)
             store(row + i, (load(row + i) + load(looked_up + i) * of.factor) * of.sum_factor);
-    }
+    });
 }
 
 // Whether a head is of EAGLE-3's kind, whose stream comes from the target's features.
@@ -443,18 +439,17 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
     const int64_t width = model.width;
     const bool features = norms_stream(head);
     if (features && batch.states) {
-#pragma omp for schedule(static)
-        for (int64_t r = 0; r < batch.count; r++)
+        scratch.team.each(batch.count, [&](int64_t r) {
             std::memcpy(x + r * width, batch.states + r * width, width * sizeof(float));
+        });
         return;
     }
     const W *table = (const W *)model.embedding;
     float *row = scratch.row;
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++) {
+    scratch.team.each(batch.count, [&](int64_t r) {
         if (features) {
             convert_row(head.fuse, batch.features + r * head.fuse.inputs, r, batch.count, rows, scale);
-            continue;
+            return;
         }
         float *embedded = row + (head.state_first ? width : 0), *state = row + (head.state_first ? 0 : width);
         for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
@@ -464,41 +459,40 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
             norm_row(state, head.state_norm, width, state);
         }
         convert_row(head.fuse, row, r, batch.count, rows, scale);
-    }
-    multiply(head.fuse, rows, scale, batch.count, scratch.sums, x);
+    });
+    multiply(scratch.team, head.fuse, rows, scale, batch.count, scratch.sums, x);
 }
 
-// [normed embedding | normed stream] of each row goes into the next product. pair: scratch for three rows.
+// [normed embedding | normed stream] of each row goes into the next product. Of the scratch it takes three rows.
 template <class W>
-void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &layer, float *pair, uint8_t *rows,
-               float *scale) {
+void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &layer, const Scratch &scratch,
+               uint8_t *rows, float *scale) {
     const DraftHead &head = *batch.draft_head;
     const int64_t width = model.width;
     const W *table = (const W *)model.embedding;
-    float *embedded = pair + 2 * width;
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++) {
+    float *pair = scratch.row, *embedded = pair + 2 * width;
+    scratch.team.each(batch.count, [&](int64_t r) {
         for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
         norm_row(embedded, layer.attention_in, width, pair);
         norm_row(x + r * width, head.state_norm, width, pair + width);
         if (head.residual_normed) std::memcpy(x + r * width, pair + width, width * sizeof(float));
         convert_row(layer.qkv, pair, r, batch.count, rows, scale);
-    }
+    });
 }
 
 // x[n] = x[selected.row(n)]; rows rise, so none is overwritten before it has been read.
-void gather_rows(float *x, const Selected &selected, int64_t width) {
-#pragma omp single
-    for (int64_t n = 0; n < selected.count; n++)
-        if (selected.row(n) != n) std::memcpy(x + n * width, x + selected.row(n) * width, width * sizeof(float));
+void gather_rows(float *x, const Selected &selected, int64_t width, const Scratch &scratch) {
+    scratch.team.pieces(1, [&](int64_t) {
+        for (int64_t n = 0; n < selected.count; n++)
+            if (selected.row(n) != n) std::memcpy(x + n * width, x + selected.row(n) * width, width * sizeof(float));
+    });
 }
 
 // factor * logits, then capped: cap * tanh(logits / cap).
-void scale_logits(const Model &model, const Batch &batch) {
+void scale_logits(const Model &model, const Batch &batch, const Scratch &scratch) {
     const int64_t outputs = model.head.outputs;
     if (model.logit_factor == 1.0f && model.logit_softcap == 0.0f) return;
-#pragma omp for schedule(static)
-    for (int64_t n = 0; n < batch.judged_count; n++)
+    scratch.team.each(batch.judged_count, [&](int64_t n) {
         for (int64_t i = 0; i < outputs; i += LANES) {
             float some[LANES] = {};
             const size_t bytes = std::min(outputs - i, int64_t(LANES)) * sizeof(float);
@@ -508,6 +502,7 @@ void scale_logits(const Model &model, const Batch &batch) {
             store(some, v);
             std::memcpy(batch.logits + n * outputs + i, some, bytes);
         }
+    });
 }
 
 // After the last layer: the final norm of the judged rows and the head; the normed rows of all if they are tapped.
@@ -516,14 +511,12 @@ void final_norm_and_head(const Model &model, const Batch &batch, const Selected 
     const int64_t width = model.width;
     const Norm &last = model.final_norm;
     float *tapped = batch.taps ? batch.taps[model.layer_count] : nullptr, *normed = scratch.row;
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < selected.count; r++) {
+    scratch.team.each(selected.count, [&](int64_t r) {
         float *row = x + r * width;
         add_row(row, added, r, width);
         if (tapped) norm_row(row, last, width, tapped + r * width);
-    }
-#pragma omp for schedule(static)
-    for (int64_t n = 0; n < batch.judged_count; n++) {
+    });
+    scratch.team.each(batch.judged_count, [&](int64_t n) {
         const float *row = x + (selected.rows ? n : batch.judged[n]) * width;
         if (last.kind) norm_row(row, last, width, normed);
         const float *output = last.kind ? normed : row;
@@ -531,9 +524,9 @@ void final_norm_and_head(const Model &model, const Batch &batch, const Selected 
             std::memcpy(batch.output_states + n * width, batch.draft_head->output_normed ? output : row,
                         width * sizeof(float));
         convert_row(model.head, output, n, batch.judged_count, rows, scale);
-    }
-    multiply(model.head, rows, scale, batch.judged_count, scratch.sums, batch.logits);
-    scale_logits(model, batch);
+    });
+    multiply(scratch.team, model.head, rows, scale, batch.judged_count, scratch.sums, batch.logits);
+    scale_logits(model, batch, scratch);
 }
 
 template <class KV>
@@ -545,62 +538,61 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
     for (; last >= 0 && !model.layers[last].out.weights; last--) tapped |= batch.taps && batch.taps[last];
     const Selected all{batch.count, nullptr}, judged{batch.judged_count, batch.judged};
     const Mixed mixed{b.channels.data(), b.gates.data(), b.zeros.data()};
-#pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
-    {
+    run(batch.threads, [&](Member &team) {
         Tiles tiles(batch.count);
-        const Scratch scratch = b.of_thread();
+        const Scratch scratch = b.of_member(team);
         if (batch.draft_head)
             fuse<KV>(model, batch, x, scratch, rows, scale);
         else
-            embed<KV>(model, batch, x);
+            embed<KV>(model, batch, x, scratch);
         if (model.inputs.width) token_inputs<KV>(model, batch, x, scratch, rows, scale, b.inputs.data());
-        if (last < 0 && !tapped) gather_rows(x, judged, model.width);
+        if (last < 0 && !tapped) gather_rows(x, judged, model.width, scratch);
         Added added{};
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
             const Selected &selected = l < last || tapped ? all : judged;
             if (!layer.out.weights) {
-                norm(x, added, layer.mlp_in, false, selected.count, layer.gate_up, scratch.row, rows, scale);
-                tap(batch, x, l, model.width);
+                norm(x, added, layer.mlp_in, false, selected.count, layer.gate_up, scratch, rows, scale);
+                tap(batch, x, l, model.width, scratch);
                 feed(layer, selected.count, y, scratch, rows, scale);
                 added = Added{y, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
                 continue;
             }
             if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
-                norm_pair<KV>(model, batch, x, layer, scratch.row, rows, scale);
+                norm_pair<KV>(model, batch, x, layer, scratch, rows, scale);
             else
-                norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch.row, rows, scale);
-            tap(batch, x, l, model.width);
-            multiply(layer.qkv, rows, scale, batch.count, scratch.sums, y);
+                norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch, rows, scale);
+            tap(batch, x, l, model.width, scratch);
+            multiply(scratch.team, layer.qkv, rows, scale, batch.count, scratch.sums, y);
             float *beside = layer.beside_out.weights ? b.beside.data() : nullptr;
             if (layer.mixer.kind)
                 recur(layer, l, batch, y, mixed, scratch, attended, selected, beside ? layer.beside_out : layer.out, rows,
                       scale);
-            if (beside) multiply(layer.beside_out, rows, scale, selected.count, scratch.sums, beside);
+            if (beside) multiply(scratch.team, layer.beside_out, rows, scale, selected.count, scratch.sums, beside);
             if (beside || !layer.mixer.kind) {
                 const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
                 KV *keys = (KV *)batch.keys[layer.keys_of], *values = (KV *)batch.values[layer.keys_of];
-                rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch.row, query);
+                rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
                 attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
             }
-            if (selected.rows) gather_rows(x, selected, model.width);
-            multiply(layer.out, rows, scale, selected.count, scratch.sums, y);
+            if (selected.rows) gather_rows(x, selected, model.width, scratch);
+            multiply(scratch.team, layer.out, rows, scale, selected.count, scratch.sums, y);
             const float after = layer.down.weights ? 1.0f : layer.layer_factor;
             added = Added{y, layer.attention_out, layer.mixer_factor, after, beside, layer.beside_factor};
             if (!layer.down.weights) continue;
-            norm(x, added, layer.mlp_in, layer.parallel, selected.count, layer.gate_up, scratch.row, rows, scale);
+            norm(x, added, layer.mlp_in, layer.parallel, selected.count, layer.gate_up, scratch, rows, scale);
             feed(layer, selected.count, y, scratch, rows, scale);
             added = Added{y, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
             if (!layer.input_gate.weights) continue;
             added.after = 1.0f;
-            norm(x, added, Norm{}, false, selected.count, layer.input_gate, scratch.row, rows, scale);
-            multiply(layer.input_gate, rows, scale, selected.count, scratch.sums, y);
-            gate_input(model, b.inputs.data(), layer, l, selected, y, scratch.row, rows, scale);
-            multiply(layer.input_out, rows, scale, selected.count, scratch.sums, y);
+            norm(x, added, Norm{}, false, selected.count, layer.input_gate, scratch, rows, scale);
+            multiply(scratch.team, layer.input_gate, rows, scale, selected.count, scratch.sums, y);
+            gate_input(model, b.inputs.data(), layer, l, selected, y, scratch, rows, scale);
+            multiply(scratch.team, layer.input_out, rows, scale, selected.count, scratch.sums, y);
             added = Added{y, layer.input_norm, 1.0f, layer.layer_factor, nullptr, 0};
         }
         final_norm_and_head(model, batch, tapped ? all : judged, x, added, scratch, rows, scale);
-    }
+    });
 }
 
 // All memory of a forward. Throws where there is none.
@@ -718,6 +710,11 @@ const char *headstart_layout() {
     return text.c_str();
 }
 
+// From now on forwards run on the threads of a GNU OpenMP runtime: GOMP_parallel and omp_get_thread_num. Null: on our own.
+void headstart_use_openmp(void *parallel, void *number) {
+    openmp = OpenMP{(decltype(OpenMP::parallel))parallel, (decltype(OpenMP::number))number, process()};
+}
+
 int headstart_supported(int64_t kind) { return supported(kind); }
 
 int64_t headstart_packed_bytes(int64_t kind, int64_t in, int64_t out) {
@@ -735,9 +732,11 @@ void headstart_pack(int64_t kind, const void *from, int from_bf16, int64_t in, i
 // Weights of the kind INT8 [out, in] that are whole numbers already, whose scales the caller has.
 void headstart_pack_whole(const int8_t *from, int64_t in, int64_t out, void *to, int32_t *shift, int64_t threads) {
     const int64_t panels = round_up(out, 2 * LANES) / LANES, bytes = panel_bytes(INT8, in);
-#pragma omp parallel for schedule(static) num_threads(int(threads)) if (threads > 1)
-    for (int64_t panel = 0; panel < panels; panel++)
-        pack_whole(from, panel, in, out, padded_in(INT8, in), (int8_t *)to + panel * bytes, shift);
+    run(threads, [&](Member &team) {
+        team.each(panels, [&](int64_t panel) {
+            pack_whole(from, panel, in, out, padded_in(INT8, in), (int8_t *)to + panel * bytes, shift);
+        });
+    });
 }
 
 // Bytes of a product of a grouped kind, whose sizes and forms are set.
@@ -750,9 +749,9 @@ void headstart_pack_grouped(const Product *p, const uint8_t *codes, const float 
     const Grouping of = grouping(*p);
     const GroupedSource from{codes, scales, minimums, scale_units, minimum_units};
     const int64_t panels = round_up(p->outputs, 2 * LANES) / LANES;
-#pragma omp parallel for schedule(static) num_threads(int(threads)) if (threads > 1)
-    for (int64_t panel = 0; panel < panels; panel++)
-        pack_grouped(of, from, panel, p->outputs, to + panel * of.panel_bytes());
+    run(threads, [&](Member &team) {
+        team.each(panels, [&](int64_t panel) { pack_grouped(of, from, panel, p->outputs, to + panel * of.panel_bytes()); });
+    });
 }
 
 // Groups of weights [groups, 32] to codes of 4 or 8 bits [groups, 32], scales and minimums [groups].
@@ -784,13 +783,11 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
     }
     uint8_t *rows = b.rows.data();
     float *scale = b.scale.data();
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
+    run(threads, [&](Member &team) {
         Tiles tiles(count);
-#pragma omp for schedule(static)
-        for (int64_t r = 0; r < count; r++) convert_row(*p, x + r * p->inputs, r, count, rows, scale);
-        multiply(*p, rows, scale, count, b.of_thread().sums, y);
-    }
+        team.each(count, [&](int64_t r) { convert_row(*p, x + r * p->inputs, r, count, rows, scale); });
+        multiply(team, *p, rows, scale, count, b.of_member(team).sums, y);
+    });
     return 0;
 }
 

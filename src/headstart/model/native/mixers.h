@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "norms.h"
+#include "team.h"
 
 enum MixerKind : int64_t { ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2 };
 
@@ -481,62 +482,51 @@ inline void gate_output(const Mixer &m, const float *output, const float *y, flo
 }
 
 // What a recurrent layer makes of the outputs of its input product: out [rows, width]. bounds: where each segment's rows
-// begin. slots: of each row. states: a thread's own room. Called by all threads.
-inline void mix(const Mixer &m, const Walks &walks, int64_t layer, const int64_t *bounds, const int64_t *slots, const float *y,
-                int64_t outputs, const Mixed &mixed, float *states, float *out) {
+// begin. slots: of each row. states: the member's own room.
+inline void mix(Member &team, const Mixer &m, const Walks &walks, int64_t layer, const int64_t *bounds, const int64_t *slots,
+                const float *y, int64_t outputs, const Mixed &mixed, float *states, float *out) {
     const int64_t tasks = channel_tasks(m), padded = padded_heads(m), width = m.heads * m.value_dim;
     const auto inputs_of = [&](int64_t s) {
         return MixerInputs(m, walks, layer, s, slots[bounds[s]], bounds[s], bounds[s + 1] - bounds[s], y, outputs,
                            mixed.zeros);
     };
     const int64_t gated = m.kind == SHORT_CONV ? 0 : 1;  // one more task of each visit
-    for (int64_t s = 0; s < walks.segments; s++) {
+    team.each(walks.visit_begin[walks.segments] * (tasks + gated), [&](int64_t n) {
+        const int64_t visit = n / (tasks + gated), task = n % (tasks + gated);
+        int64_t s = 0;
+        while (visit >= walks.visit_begin[s + 1]) s++;
         const MixerInputs inputs = inputs_of(s);
         const int64_t begin = walks.visit_begin[s], visits = walks.visit_begin[s + 1] - begin;
-#pragma omp for schedule(static) nowait
-        for (int64_t n = 0; n < visits * (tasks + gated); n++) {
-            const int64_t visit = begin + n / (tasks + gated), task = n % (tasks + gated);
-            const int64_t *numbers = walks.inputs + visit * walks.taps, own = numbers[walks.taps - 1];
-            if (task == tasks) {
-                make_gates(m, inputs.gates(own), mixed.gates + visit * 2 * padded);
-                continue;
-            }
-            const Channels of = channels_of(m, task);
-            if (m.kind == SHORT_CONV) {
-                if (own < inputs.fed())
-                    convolve(m, walks.taps, inputs, numbers, of, out + (bounds[s] + own) * m.channels + of.begin);
-                continue;
-            }
-            float *to = mixed.channels + begin * m.channels + of.begin * visits + (visit - begin) * of.count;
-            convolve(m, walks.taps, inputs, numbers, of, to);
-            if (m.kind == DELTA_RULE && task < 2 * m.groups)
-                make_unit(to, of.count, task < m.groups ? 1.0f / std::sqrt(float(m.key_dim)) : 1.0f);
+        const int64_t *numbers = walks.inputs + visit * walks.taps, own = numbers[walks.taps - 1];
+        if (task == tasks) return make_gates(m, inputs.gates(own), mixed.gates + visit * 2 * padded);
+        const Channels of = channels_of(m, task);
+        if (m.kind == SHORT_CONV) {
+            if (own < inputs.fed())
+                convolve(m, walks.taps, inputs, numbers, of, out + (bounds[s] + own) * m.channels + of.begin);
+            return;
         }
-    }
-#pragma omp barrier
+        float *to = mixed.channels + begin * m.channels + of.begin * visits + (visit - begin) * of.count;
+        convolve(m, walks.taps, inputs, numbers, of, to);
+        if (m.kind == DELTA_RULE && task < 2 * m.groups)
+            make_unit(to, of.count, task < m.groups ? 1.0f / std::sqrt(float(m.key_dim)) : 1.0f);
+    });
     const auto walk = m.kind == SHORT_CONV ? nullptr
                       : tile_width(m) == LANES
                           ? (m.kind == DELTA_RULE ? walk_tile<1, true> : walk_tile<1, false>)
                           : (m.kind == DELTA_RULE ? walk_tile<2, true> : walk_tile<2, false>);
     const int64_t tiles = walk ? m.value_dim / tile_width(m) : 0;
-    for (int64_t s = 0; s < walks.segments; s++) {
+    // all that a forward reads of a log it has read, so walks and writing need not wait for each other
+    const int64_t walked = m.heads * tiles, each = walked + tasks + gated;
+    team.each(walks.segments * each, [&](int64_t n) {
+        const int64_t s = n / each, slot = slots[bounds[s]], task = n % each - walked;
         const MixerInputs inputs = inputs_of(s);
-        const int64_t slot = slots[bounds[s]], fed = inputs.fed();
+        if (task < 0)
+            return walk(m, walks, layer, s, slot, inputs.fed(), (task + walked) / tiles, (task + walked) % tiles, mixed,
+                        states, out + bounds[s] * width);
         float *log = walks.log[layer] + slot * walks.log_rows * (m.channels + m.gates);
-#pragma omp for schedule(static) nowait
-        for (int64_t task = 0; task < m.heads * tiles; task++)
-            walk(m, walks, layer, s, slot, fed, task / tiles, task % tiles, mixed, states, out + bounds[s] * width);
-        // all that this forward reads of the log it has read
-#pragma omp for schedule(static) nowait
-        for (int64_t task = 0; task < tasks + gated; task++) {
-            if (task < tasks) {
-                log_channels(m, walks, layer, s, slot, inputs, channels_of(m, task), log);
-                continue;
-            }
-            for (int64_t w = walks.write_begin[s]; w < walks.write_begin[s + 1]; w++)
-                std::memcpy(log + walks.write_places[w] * (m.channels + m.gates) + m.channels,
-                            inputs.gates(walks.write_rows[w]), m.gates * sizeof(float));
-        }
-    }
-#pragma omp barrier
+        if (task < tasks) return log_channels(m, walks, layer, s, slot, inputs, channels_of(m, task), log);
+        for (int64_t w = walks.write_begin[s]; w < walks.write_begin[s + 1]; w++)
+            std::memcpy(log + walks.write_places[w] * (m.channels + m.gates) + m.channels,
+                        inputs.gates(walks.write_rows[w]), m.gates * sizeof(float));
+    });
 }

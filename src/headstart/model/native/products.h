@@ -6,10 +6,7 @@
 
 #include "grouped.h"
 #include "grouped_tiles.h"
-
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
+#include "threads.h"
 
 // How a product stores its weights and takes its rows.
 enum Kind {
@@ -175,8 +172,7 @@ template <class W>
 void pack(int64_t kind, const W *from, int64_t in, int64_t out, uint8_t *to, float *scale, int32_t *shift,
           int threads) {
     const int64_t padded = padded_in(kind, in), panels = round_up(out, 2 * LANES) / LANES;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (int64_t panel = 0; panel < panels; panel++) {
+    run(threads, [&](Member &team) { team.each(panels, [&](int64_t panel) {
         uint8_t *at = to + panel * panel_bytes(kind, in);
         if (kind == INT8)
             pack_int8(from, panel, in, out, padded, (int8_t *)at, scale, shift);
@@ -186,7 +182,7 @@ void pack(int64_t kind, const W *from, int64_t in, int64_t out, uint8_t *to, flo
             pack_numbers(from, panel, in, out, padded, 1, (BFloat16 *)at);
         else
             pack_numbers(from, panel, in, out, padded, 1, (float *)at);
-    }
+    }); });
 }
 
 // -- results ----------------------------------------------------------------------------------------------------------
@@ -608,21 +604,23 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
     }
 }
 
-// The pairs of panels that are this thread's: one run of them, so that its weights stream.
-inline void share(int64_t pairs, int64_t *from, int64_t *to) {
-#if defined(_OPENMP)
-    const int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
-#else
-    const int64_t threads = 1, me = 0;
-#endif
-    *from = pairs * me / threads;
-    *to = pairs * (me + 1) / threads;
+inline int64_t pairs_of(const Product &p) { return round_up(p.outputs, 2 * LANES) / (2 * LANES); }
+
+constexpr int64_t PIECE_BYTES = 1 << 17;  // of weights: 10 microseconds of one core's reading
+
+// Pairs of panels that are taken at a time: so few that all members of a team end together, and so many that taking them is
+// little work. Many rows pass by each piece, so there are fewer, larger pieces then. Tiles take pairs by two.
+inline int64_t pairs_together(const Product &p, int64_t count, int64_t threads) {
+    const int64_t bytes = 2 * (is_grouped(p.kind) ? grouping(p).panel_bytes() : panel_bytes(p.kind, p.inputs));
+    const int64_t pairs = pairs_of(p), read = PIECE_BYTES / bytes + 1, eighth = pairs / (8 * threads);
+    const int64_t most = pairs / (2 * threads), wanted = count > LANES && eighth > read ? eighth : read;
+    const int64_t together = wanted < most ? wanted : most;
+    return together > 1 ? together / 2 * 2 : 1;
 }
 
-// The outputs of a product without those of `more`: see `multiply`.
-inline void multiply_own(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work, float *y) {
-    int64_t from, to;
-    share(round_up(p.outputs, 2 * LANES) / (2 * LANES), &from, &to);
+// The pairs of panels [from, to), without those of `more`.
+inline void multiply_own(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
+                         float *work, float *y) {
     const auto chains = [&](auto step) { chain_pairs<decltype(step)>(p, from, to, x, x_scale, count, work, y); };
     switch (p.kind) {
         case FLOAT32: return chains(WideStep<float>());
@@ -648,13 +646,27 @@ inline void multiply_own(const Product &p, const uint8_t *x, const float *x_scal
     }
 }
 
-// y [count, results] = x W^T (+ bias), shared out by panels over the threads of the parallel region it is called in.
-// work: this thread's own, `sums_of(count)` numbers.
-inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work, float *y) {
+// y [count, results] = x W^T (+ bias), shared out by panels to a team. work: the member's own, `sums_of(count)` numbers.
+inline void multiply(Member &team, const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work,
+                     float *y) {
+    int64_t pieces = 0;
     for (const Product *own = &p; own; own = own->more) {
-        multiply_own(*own, x, x_scale, count, work, y);
-        x += more_rows(*own, count);
-        y += own->outputs;
+        const int64_t together = pairs_together(*own, count, team.threads());
+        pieces += (pairs_of(*own) + together - 1) / together;
     }
-#pragma omp barrier
+    team.pieces(pieces, [&](int64_t piece) {
+        const uint8_t *rows = x;
+        float *results = y;
+        for (const Product *own = &p; own; own = own->more) {
+            const int64_t together = pairs_together(*own, count, team.threads()), pairs = pairs_of(*own);
+            const int64_t its = (pairs + together - 1) / together;
+            if (piece < its) {
+                const int64_t from = piece * together, to = from + together < pairs ? from + together : pairs;
+                return multiply_own(*own, from, to, rows, x_scale, count, work, results);
+            }
+            piece -= its;
+            rows += more_rows(*own, count);
+            results += own->outputs;
+        }
+    });
 }
