@@ -118,7 +118,7 @@ def main() -> None:
         if (worst := installed.kernels(here["levels"][-1])["level"]) != here["levels"][-1]:
             raise Failed(f"the level {here['levels'][-1]} was forced, and {worst} was taken")
         models = ("--target", str(PAIR / "target"), "--drafter", str(PAIR / "draft"))
-        drawn = ("--max-tokens", "32", "--temperature", "0.8", "--regex", "[a-z ]+")  # by all libraries that there are
+        drawn = ("--max-tokens", "32", "--temperature", "0.8", "--regex", "[a-z]+")  # by all libraries that there are
         text = installed.run("generate", "def add(a, b):", *drawn, *models)
         if not text.strip():
             raise Failed("the model wrote nothing")
