@@ -6,12 +6,14 @@ know no engine. Behind it stands an engine, which knows no interface. Everything
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from headstart.base.errors import HeadstartError
 from headstart.types import Chunk, Drafting, Output, Sampling, Structure
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,13 @@ class Bridge(Protocol):
             InvalidOption: they are more than could ever run and wait.
             ServerStopping: no more jobs are taken.
             EngineFailed: see `failure`.
+        """
+        ...
+
+    async def between_steps(self, action: Callable[[], T]) -> T:
+        """Have the engine's thread do something before its next step, which waits for it. What it raises comes through.
+
+        Raises: ServerStopping, EngineFailed.
         """
         ...
 

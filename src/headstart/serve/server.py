@@ -178,7 +178,7 @@ class ModelServer:
         metrics.follow(bridge)
         return Served(
             bridge, Defaults.of(loaded.config), metrics, self._recorded,
-            request_seconds=self._limits.max_request_seconds, responses=self._responses,
+            request_seconds=self._limits.max_request_seconds, responses=self._responses, saved=self._slots,
         )  # fmt: skip
 
     def tell_ready(self, bridge: Bridge) -> None:

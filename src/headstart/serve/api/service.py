@@ -29,7 +29,7 @@ from headstart.serve.api.reading.work import Model
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.messages import CountRequest
 from headstart.serve.api.schemas.parts import Defaults
-from headstart.serve.api.schemas.requests import DetokenizeRequest, TokenizeRequest
+from headstart.serve.api.schemas.requests import DetokenizeRequest, SlotRequest, TokenizeRequest
 from headstart.serve.api.schemas.responses import ResponsesRequest
 from headstart.serve.api.schemas.strict import read
 from headstart.serve.bridge import Bridge, Job
@@ -38,9 +38,10 @@ from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
 from headstart.serve.options import ServerOptions
 from headstart.serve.responses_store import ResponseStore
+from headstart.serve.saved_slots import SavedSlots
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Common | CountRequest | ResponsesRequest | TokenizeRequest | DetokenizeRequest)
+R = TypeVar("R", bound=Common | CountRequest | ResponsesRequest | TokenizeRequest | DetokenizeRequest | SlotRequest)
 _LONG = 20_000
 """Bytes of a request from which on it is read in a lane of its own, so that others do not wait for it."""
 _MOST_READ, _MOST_READ_LONG = 512, 16
@@ -65,6 +66,8 @@ class Served:
     """After so many a request ends, whatever it has by then; None waits for ever."""
     responses: ResponseStore | None = None
     """Where responses are kept; None keeps them in memory."""
+    saved: SavedSlots | None = None
+    """The files of its slots, where there are some."""
 
 
 Source = Served | Callable[[], Served]
@@ -83,6 +86,7 @@ class Ready:
     names: tuple[str, ...]
     """The model's names, the one in answers first."""
     responses: ResponseStore
+    saved: SavedSlots | None
 
 
 class Service:
@@ -122,7 +126,7 @@ class Service:
         names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
         self._ready = Ready(
             bridge, served.metrics, served.request_seconds, model, Spelling(bridge.tokenizer), names,
-            served.responses or ResponseStore(),
+            served.responses or ResponseStore(), served.saved,
         )  # fmt: skip
 
     async def end(self, grace_seconds: float) -> None:
