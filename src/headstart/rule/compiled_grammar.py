@@ -21,6 +21,7 @@ from typing import Any
 from headstart.base.errors import InvalidGrammar
 from headstart.base.extras import extra
 from headstart.rule import grammar_limits, mask
+from headstart.rule.json_patterns import guarded
 from headstart.rule.mask import Mask
 from headstart.types import Structure
 from headstart.types.structure import Spelling
@@ -224,4 +225,4 @@ def _schema_of(structure: Structure) -> Any:
         options["whitespace_flexible"] = False
         if structure.whitespace == "spaced":
             options |= {"item_separator": ", ", "key_separator": ": "}
-    return {**schema, "x-guidance": options}
+    return {**guarded(schema), "x-guidance": options}
