@@ -11,6 +11,8 @@ import asyncio
 import ctypes
 import json
 import logging
+import os
+import sys
 import threading
 import time
 import uuid
@@ -46,6 +48,8 @@ _LONG = 20_000
 """Bytes of a request from which on it is read in a lane of its own, so that others do not wait for it."""
 _MOST_READ, _MOST_READ_LONG = 512, 16
 """Requests that may wait to be read, and long ones: each of them holds its body."""
+_NICE = 10
+"""Of the thread that compiles grammars: a tenth of a core, where the engine wants all of it."""
 _READ_SECONDS = 20.0
 """The most that the reading of a request may take, waiting included."""
 log = logging.getLogger("headstart.serve")
@@ -99,7 +103,7 @@ class Service:
         self.failure: BaseException | None = None
         self._ready: Ready | None = None
         self._short, self._long = Lane("reading", _MOST_READ), Lane("reading-long", _MOST_READ_LONG)
-        self._grammars = Lane("grammars", _MOST_READ)
+        self._grammars = Lane("grammars", _MOST_READ, yields=True)
 
     # -- beginning and end ----------------------------------------------------------------------------------------
 
@@ -265,10 +269,13 @@ class Lane:
     Args:
         name: of the thread.
         most: pieces of work that may be in hand; more are refused for the time being.
+        yields: whether it leaves the processor to the engine where both want it. A step of the engine runs on all
+            cores, and waits for the last of them dozens of times: a thread that takes one in turns stops all.
     """
 
-    def __init__(self, name: str, most: int) -> None:
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"headstart-{name}")
+    def __init__(self, name: str, most: int, *, yields: bool = False) -> None:
+        begin = _yield_to_others if yields else None
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"headstart-{name}", initializer=begin)
         self._most = most
         self._in_hand = 0
         self._counting = threading.Lock()
@@ -308,6 +315,14 @@ class Lane:
     def _done(self, _: Future[T]) -> None:
         with self._counting:
             self._in_hand -= 1
+
+
+def _yield_to_others() -> None:
+    """Give this thread a low priority, where threads have one of their own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, max(_NICE, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 class BrokenOff(BaseException):
