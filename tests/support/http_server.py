@@ -16,9 +16,9 @@ from headstart.serve.api.listening import Server, bound_socket
 from headstart.serve.api.routes import Pages
 from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.service import Served, Source
+from headstart.serve.bridge import SlotNames
 from headstart.serve.metrics import Metrics
 from headstart.serve.options import Limits, ServerOptions
-from headstart.serve.saved_slots import SavedSlots
 from headstart.serve.worker import ThreadBridge
 from support.byte_models import save_model
 from support.tiny import byte_tokenizer
@@ -93,7 +93,7 @@ def serving(
     grace_seconds: float = 2.0,
     pages: Pages | None = None,
     port: int = 0,
-    saved: SavedSlots | None = None,
+    saved: SlotNames | None = None,
 ) -> Iterator[Running]:
     """A server of this engine, under the name `MODEL`. options: of `ServerOptions`; port: 0 takes a free one."""
     named = {"served_model_name": (MODEL,), **(options or {})}

@@ -6,11 +6,12 @@ know no engine. Behind it stands an engine, which knows no interface. Everything
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from headstart.base.errors import HeadstartError
+from headstart.model.slot_files import SlotFile
 from headstart.types import Chunk, Drafting, Output, Sampling, Structure
 
 T = TypeVar("T")
@@ -84,6 +85,18 @@ class Answer(Protocol):
     def cancel(self) -> None:
         """End the request at once, also where it still waits or its prompt is being read. Its slot becomes free."""
         ...
+
+
+class SlotNames(Protocol):
+    """Slots in files that clients have named; see `headstart.serve.named_slots`."""
+
+    def save(self, slot: int, name: str, salt: Hashable) -> SlotFile: ...
+
+    def find(self, name: str, salt: Hashable) -> SlotFile: ...
+
+    def restore(self, slot: int, file: SlotFile, salt: Hashable) -> Generator[None, None, int]: ...
+
+    def erase(self, slot: int, salt: Hashable) -> int: ...
 
 
 class Bridge(Protocol):

@@ -14,6 +14,7 @@ from support.http_server import Running, serving
 
 import headstart as hs
 from headstart.serve import saved_slots
+from headstart.serve.named_slots import NamedSlots
 from headstart.serve.saved_slots import SavedSlots
 
 TEXT = "a text that is long enough to be worth a slot, and says so: " * 2
@@ -34,7 +35,7 @@ def running(engine: hs.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert engine.forget_texts()
     engine.cache.saved_texts = saved = SavedSlots(tmp_path / "slots", 100 * MB, engine, "")
     try:
-        with serving(engine, {"api_keys": (KEY, OTHER)}, saved=saved) as found:
+        with serving(engine, {"api_keys": (KEY, OTHER)}, saved=NamedSlots(saved)) as found:
             yield found
             assert found.settled()
     finally:

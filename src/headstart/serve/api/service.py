@@ -34,13 +34,12 @@ from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.schemas.requests import DetokenizeRequest, SlotRequest, TokenizeRequest
 from headstart.serve.api.schemas.responses import ResponsesRequest
 from headstart.serve.api.schemas.strict import read
-from headstart.serve.bridge import Bridge, Job
+from headstart.serve.bridge import Bridge, Job, SlotNames
 from headstart.serve.conversation.detect import ChatForm, chat_form
 from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
 from headstart.serve.options import ServerOptions
 from headstart.serve.responses_store import ResponseStore
-from headstart.serve.saved_slots import SavedSlots
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Common | CountRequest | ResponsesRequest | TokenizeRequest | DetokenizeRequest | SlotRequest)
@@ -52,6 +51,8 @@ _NICE = 10
 """Of the thread that compiles grammars: a tenth of a core, where the engine wants all of it."""
 _READ_SECONDS = 20.0
 """The most that the reading of a request may take, waiting included."""
+_COMPILE_SECONDS = 60.0
+"""The same of its grammars, whose thread gives way to others."""
 log = logging.getLogger("headstart.serve")
 
 
@@ -70,8 +71,8 @@ class Served:
     """After so many a request ends, whatever it has by then; None waits for ever."""
     responses: ResponseStore | None = None
     """Where responses are kept; None keeps them in memory."""
-    saved: SavedSlots | None = None
-    """The files of its slots, where there are some."""
+    saved: SlotNames | None = None
+    """The slots that clients save, where they can."""
 
 
 Source = Served | Callable[[], Served]
@@ -90,7 +91,7 @@ class Ready:
     names: tuple[str, ...]
     """The model's names, the one in answers first."""
     responses: ResponseStore
-    saved: SavedSlots | None
+    saved: SlotNames | None
 
 
 class Service:
@@ -225,7 +226,7 @@ class Service:
             for each in found:
                 bridge.prepare(each)
 
-        await self._grammars.do(compile_all, _READ_SECONDS)
+        await self._grammars.do(compile_all, _COMPILE_SECONDS)
 
 
 async def _on_a_thread(source: Callable[[], T]) -> T:

@@ -18,11 +18,11 @@ from headstart.serve.api.reading.work import Model
 from headstart.serve.api.routes import caller_of
 from headstart.serve.api.schemas.requests import SlotRequest
 from headstart.serve.api.service import Service
-from headstart.serve.bridge import Bridge
-from headstart.serve.named_slots import NamedSlots
-from headstart.serve.saved_slots import STEP_SECONDS
+from headstart.serve.bridge import Bridge, SlotNames
 
 ACTIONS = ("save", "restore", "erase")
+STEP_SECONDS = 0.02
+"""For how long a file is read between two steps."""
 
 
 def slots(service: Service) -> APIRouter:
@@ -57,7 +57,7 @@ def slots(service: Service) -> APIRouter:
         name, salt = await service.read(request, SlotRequest, asked)
         began = time.perf_counter()
         try:
-            found = await _done(ready.bridge, NamedSlots(ready.saved), action, int(number), name, salt)
+            found = await _done(ready.bridge, ready.saved, action, int(number), name, salt)
         except InvalidFile as error:
             raise Refused(error.message, hint=error.hint, code="invalid_slot_file", param="filename") from error
         if action != "erase":
@@ -67,7 +67,7 @@ def slots(service: Service) -> APIRouter:
     return router
 
 
-async def _done(bridge: Bridge, saved: NamedSlots, action: str, slot: int, name: str, salt: Hashable) -> dict[str, Any]:
+async def _done(bridge: Bridge, saved: SlotNames, action: str, slot: int, name: str, salt: Hashable) -> dict[str, Any]:
     """Do it, and say how much it was."""
     if action == "erase":
         return {"n_erased": await bridge.between_steps(partial(saved.erase, slot, salt))}
