@@ -18,6 +18,7 @@ from support.suites import expected, named
 from headstart.base.errors import InvalidGrammar
 from headstart.model.tokens.matching import matching_tokenizer
 from headstart.rule.compiled_grammar import Compiled, Tokens
+from headstart.rule.grammar import Grammar
 from headstart.rule.grammars import Grammars
 from headstart.types import Structure
 
@@ -42,7 +43,7 @@ def compiled(tokenizer: Any) -> Callable[[Any], Compiled]:
 
 def accepted(compiled: Compiled, tokens: Iterable[int], end: int) -> bool:
     """Whether the masks let these tokens come, and the text end behind them."""
-    place = compiled.begin()
+    place = Grammar.begin(compiled)
     for token in tokens:
         if not place.allows(token):
             return False

@@ -1,4 +1,4 @@
-"""Suites that ask a server over HTTP: llm-comply, the official clients' own tests, LangChain's standard tests."""
+"""Suites that ask a server over HTTP: llm-comply, Open Responses' own, the official clients', LangChain's."""
 
 from __future__ import annotations
 
@@ -39,6 +39,32 @@ def test_llm_comply(form: str, served: str, judged: Callable[[str, Results], Non
     warnings = {each["id"]: each["warnings"] for each in found if each.get("warnings")}
     assert set(warnings) <= {"compact-response"}, warnings
     judged(f"llm-comply {form}", results)
+
+
+def test_open_responses_own_runner(served: str, judged: Callable[[str, Results], None]) -> None:
+    """Its answers and events are checked against the schemas of the specification, which come with it."""
+    command = [
+        "npx",
+        "--no-install",
+        "tsx",
+        "bin/compliance-test.ts",
+        "--base-url",
+        f"{served}/v1",
+        "--api-key",
+        "none",
+    ]
+    done = subprocess.run(
+        [*command, "--model", "local", "--json"], cwd=named("OPEN_RESPONSES"), capture_output=True, text=True,
+        timeout=SECONDS,
+    )  # fmt: skip
+    found = json.loads(done.stdout[done.stdout.index("{") :])["results"]
+    judged(
+        "Open Responses",
+        {
+            each["id"]: "" if each["status"] == "passed" else str(each.get("errors", each["status"]))[:300]
+            for each in found
+        },
+    )
 
 
 def results_of(python: Path, folder: Path, out: Path, *arguments: str, **environment: str) -> Results:

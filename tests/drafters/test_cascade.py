@@ -9,6 +9,7 @@ import pytest
 
 from headstart.drafters import Drafter, Row
 from headstart.drafters.cascade import Cascade
+from headstart.drafters.forced import as_if_come
 from headstart.drafters.ngram import NgramDrafter
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
@@ -99,3 +100,31 @@ def test_what_a_copying_member_would_have_drafted_is_passed_on() -> None:
     model.knows.add(1)
     (silent,) = cascade.propose([replace(off, request=1, tokens=(1, 2, 3))])
     assert [(other.source, other.tokens) for other in silent.passed_over] == [("ngram", ())]
+
+
+class Shown(Counting):
+    """A drafter whose rows may end with what is certain to come; it notes what it is shown."""
+
+    reads_certain = True
+
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
+        self.shown = [context.tokens for context in contexts]
+        return super().propose(contexts)
+
+
+def test_behind_what_is_certain_only_those_draft_that_read_it_or_copy() -> None:
+    """A head, which needs the target's states, is not asked; a copying member does not take it for text."""
+    copying, head, model = NgramDrafter(), Counting("head", 5, {0}, 3), Shown("model", 4, {0}, 3)
+    cascade = Cascade([copying, head, model])
+    plain = replace(context(0, 3), room=9)
+    run = Draft.chain([2])
+    row = as_if_come(replace(plain, tokens=(1, 2, 3, 1)), run)
+    assert (row.tokens, row.certain) == ((1, 2, 3, 1, 2), 1)
+    (copied,) = cascade.propose([row])
+    assert (copied.source, copied.tokens) == ("ngram", (3, 1, 2)), "what followed 1, 2 before"
+    (drafted,) = cascade.propose([as_if_come(replace(plain, tokens=(1, 2, 3, 1, 4)), Draft.chain([6]))])
+    assert (drafted.source, drafted.tokens) == ("model", (4, 4, 4))
+    assert model.shown == [(1, 2, 3, 1, 4, 6)]
+    assert head.asked == []
+    (later,) = cascade.propose([replace(plain, tokens=(1, 2, 3, 1, 4, 3, 1, 4), budget=Budget(1))])
+    assert (later.source, later.tokens) == ("ngram", (3,)), "the 6 has not come, and is not copied"

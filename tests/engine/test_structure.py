@@ -16,6 +16,7 @@ from support.tiny import byte_tokenizer
 import headstart as hs
 from headstart.base.errors import GrammarFailed, InvalidGrammar, InvalidOption
 from headstart.drafters import Drafter, Row
+from headstart.drafters.ngram import NgramDrafter
 from headstart.engine.trace.reader import read_trace
 from headstart.rule.grammar import Grammar
 from headstart.types import Draft, Sampling, Structure
@@ -62,10 +63,27 @@ def test_what_is_certain_is_drafted_and_counted_apart(temperature: float, target
     assert engine.generate(PROMPT, sampling, hs.Drafting(enabled=False)).stats.forced == 0
 
 
+@pytest.fixture(scope="module")
+def ends_in_two_ways(target: hs.Target, root: Path) -> hs.Target:
+    """The same model with a second token that ends a text, which is not the tokenizer's own."""
+    path = save_model(root / "two-ends", context=512)
+    for name in ("config.json", "generation_config.json"):
+        config = json.loads((path / name).read_text())
+        (path / name).write_text(json.dumps({**config, "eos_token_id": [257, 256]}))
+    made = hs.Target(path, dtype="float32", max_length=256)
+    assert made.eos_token_ids == {256, 257}
+    return made
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("drafter", ["none", "ngram"])
-def test_no_forward_is_run_for_an_end_that_is_certain(drafter: str, temperature: float, target: hs.Target) -> None:
-    """Log-probabilities want that forward, so they show what comes with it."""
+@pytest.mark.parametrize("ends", [1, 2])
+def test_no_forward_is_run_for_an_end_that_is_certain(
+    ends: int, drafter: str, temperature: float, target: hs.Target, ends_in_two_ways: hs.Target
+) -> None:
+    """Log-probabilities want that forward, so they show what comes with it. With two tokens that end a text the
+    tokenizer's own comes."""
+    target = ends_in_two_ways if ends == 2 else target
     engine = target.engine(drafter, pacing="fixed", num_speculative_tokens=1)
     ran = []
     engine.subscribe(lambda step: ran.append(step.rows))
@@ -73,6 +91,7 @@ def test_no_forward_is_run_for_an_end_that_is_certain(drafter: str, temperature:
     for sampling in (wanted(temperature=temperature, seed=4), Sampling(structure=Structure("regex", "(foo|bar){3}!"))):
         whole = engine.generate(PROMPT, replace(sampling, logprobs=0), plain)
         assert len(ran) == len(whole.tokens)
+        assert whole.tokens[-1] == 256
         ran.clear()
         out = engine.generate(PROMPT, sampling, plain)
         assert (out.tokens, out.text, out.finish_reason) == (whole.tokens, whole.text, "stop")
@@ -188,6 +207,21 @@ def test_a_drafter_that_reads_what_is_certain_guesses_behind_it(target: hs.Targe
     without, behind = outs
     assert 0 < behind.stats.accepted < behind.stats.drafted
     assert behind.stats.target_forwards < without.stats.target_forwards
+
+
+def test_in_a_list_too_a_drafter_guesses_behind_what_is_certain(target: hs.Target) -> None:
+    """The n-gram before it has nothing to say about letters that come as they like."""
+    sampling = Sampling(max_tokens=120, seed=3, structure=Structure("regex", "([ab]-[+]-){20}"))
+    outs = {}
+    for reads in (False, True):
+        reading = Reading(reads_certain=reads)
+        drafters = [NgramDrafter(longest=9, shortest=8), reading]
+        outs[reads] = out = target.engine(drafters, pacing="fixed").generate(PROMPT, sampling)
+        assert re.fullmatch("([ab]-[+]-){20}", out.text)
+        assert out.stats.speculation.error is None
+        assert all(out.tokens[: len(shown)] == shown for shown in reading.shown), "what was certain has come"
+        assert reading.shown
+    assert outs[True].stats.target_forwards < outs[False].stats.target_forwards
 
 
 def test_drawn_drafts_that_know_no_grammar_are_refused_and_hurt_nothing(target: hs.Target) -> None:

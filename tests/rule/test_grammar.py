@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,18 @@ from support import tiny_words
 from support.allowed_tokens import AllowedTokens
 from support.enumeration import Oracle, completed, joint, outcomes
 from support.masked_rounds import World
-from support.tiny_words import AB, EOS, MARK, SIZE, A, C, grammars
+from support.tiny_words import AB, EOS, MARK, SIZE, A, C, grammars, tokenizer
 
 from headstart.base.errors import GrammarFailed, InvalidGrammar
+from headstart.model.tokens.matching import matching_tokenizer
 from headstart.rule import gates, mask
 from headstart.rule import grammars as grammars_module
-from headstart.rule.compiled_grammar import Compiled
+from headstart.rule.compiled_grammar import Compiled, Tokens
 from headstart.rule.distribution import SamplingRow, SamplingState
 from headstart.rule.distributions import sampling_rows
 from headstart.rule.gates import Gate, ThinkingBudget
 from headstart.rule.grammar import Grammar
+from headstart.rule.grammars import Grammars
 from headstart.types import Draft, Sampling, Structure
 
 WORDS = 'start: "ab" /c?/ "ab"'
@@ -319,6 +322,22 @@ def test_what_is_wrong_with_a_grammar_is_said(structure: Structure, reason: str)
     with pytest.raises(InvalidGrammar) as refused:
         grammars().processors(structure)
     assert refused.value.message == reason
+
+
+def test_of_several_tokens_that_end_a_text_one_comes_where_nothing_else_can() -> None:
+    """Where the text may go on, or end, all of them may come: how likely the end is, is the model's to say."""
+    ends = frozenset({EOS, MARK})
+    make = partial(matching_tokenizer, tokenizer(), SIZE, ends)
+    for end, expected in ((None, EOS), (MARK, MARK), (A, EOS)):  # one that ends no text is not taken
+        made = Grammars(Tokens(make, SIZE, ends, end))
+        place = Grammar.begin(made.compiled(Structure("regex", "ab(ab)?")))
+        open_, closed = place.after((AB,)), place.after((AB, AB))
+        assert [token for token in range(SIZE) if open_.allows(token)] == [A, AB, EOS, MARK]
+        assert [token for token in range(SIZE) if closed.allows(token)] == [expected]
+        assert closed.forced() == expected
+        assert closed.complete
+        again = pickle.loads(pickle.dumps(closed))
+        assert again.forced() == expected
 
 
 def test_compiled_grammars_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

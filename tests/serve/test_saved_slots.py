@@ -216,9 +216,9 @@ def test_no_file_is_believed(make: Callable[..., Engine], saving: Any) -> None:
         changed = data[:at] + bytes([data[at] ^ drawn.randrange(1, 256)]) + data[at + 1 : end]
         file.path.write_bytes(changed)
         with pytest.raises(InvalidFile):
-            slot_files.opened(file.path, engine.cache, saved._identity)
+            slot_files.opened(file.path, engine.cache, saved.identity)
     file.path.write_bytes(data)
-    assert slot_files.opened(file.path, engine.cache, saved._identity) == file
+    assert slot_files.opened(file.path, engine.cache, saved.identity) == file
 
 
 def test_a_file_of_another_model_is_left_out(make: Callable[..., Engine], saving: Any) -> None:
@@ -248,7 +248,7 @@ def test_a_longer_text_takes_the_place_of_its_beginning_and_the_least_used_goes_
         saved._since[slot] = text, -1.0
     saved._write(0.5)
     assert sorted(len(file.tokens) for file in saved.files) == [91, 120], "nearly all of it is there already"
-    saved._limit = sum(file.size for file in saved.files) + 100
+    saved.limit = sum(file.size for file in saved.files) + 100
     os.utime(next(file.path for file in saved.files if len(file.tokens) == 120), (1, 1))
     engine.generate((9, *PROMPT), once)
     saved._write(0.0)
@@ -268,6 +268,6 @@ def test_a_slot_that_is_taken_while_it_is_written_leaves_no_file(make: Callable[
             engine.generate(PROMPT[5:], hs.Sampling(max_tokens=2))
         return engine.cache.keeps(slot, text)
 
-    assert slot_files.save(tmp_path, engine.cache, slot, text, "", unchanged) is None
+    assert slot_files.save(tmp_path / "x.safetensors", engine.cache, slot, text, "", unchanged) is None
     assert not list(tmp_path.iterdir())
     assert not engine.cache.keeps(slot, HeldText())

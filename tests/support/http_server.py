@@ -16,6 +16,7 @@ from headstart.serve.api.listening import Server, bound_socket
 from headstart.serve.api.routes import Pages
 from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.service import Served, Source
+from headstart.serve.bridge import SlotNames
 from headstart.serve.metrics import Metrics
 from headstart.serve.options import Limits, ServerOptions
 from headstart.serve.worker import ThreadBridge
@@ -92,13 +93,14 @@ def serving(
     grace_seconds: float = 2.0,
     pages: Pages | None = None,
     port: int = 0,
+    saved: SlotNames | None = None,
 ) -> Iterator[Running]:
     """A server of this engine, under the name `MODEL`. options: of `ServerOptions`; port: 0 takes a free one."""
     named = {"served_model_name": (MODEL,), **(options or {})}
     metrics = Metrics(named["served_model_name"][0])
     bridge = ThreadBridge(engine, limits or Limits(), [metrics])
     seconds = bridge.limits.max_request_seconds
-    source: Source = Served(bridge, defaults or Defaults(), metrics=metrics, request_seconds=seconds)
+    source: Source = Served(bridge, defaults or Defaults(), metrics=metrics, request_seconds=seconds, saved=saved)
     app = Application(source, ServerOptions(**named), grace_seconds=grace_seconds, pages=pages)
     with listening(app, port) as url:
         yield Running(url, engine)

@@ -7,7 +7,7 @@ Which one drafts depends on the committed text alone, so every round follows its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headstart.drafters import Drafter, Observation, Row, capabilities, may_draft
@@ -54,7 +54,7 @@ class Cascade(Drafter):
         for place, member in enumerate(self.members):
             limited = [_limited(row, member) for row in rows if row.request not in good]
             asked = [row for row in limited if row.budget.nodes > 0 and may_draft(member, row)]
-            for row, draft in zip(asked, member.propose(asked) if asked else (), strict=True):
+            for row, draft in self._of(member, asked):
                 if len(draft) > 0:
                     gains = row.budget.expected_gain
                     later = max((gains.get(each.name, 0.0) for each in self.members[place + 1 :]), default=0.0)
@@ -62,6 +62,17 @@ class Cascade(Drafter):
                     kept.setdefault(row.request, replace(draft, source=member.name))
         found = [good.get(row.request) or weak.get(row.request) or Draft() for row in rows]
         return [self._with_passed_over(*each) for each in zip(rows, found, strict=True)]
+
+    def _of(self, member: Drafter, rows: Sequence[Row]) -> Iterator[tuple[Row, Draft]]:
+        """What a member drafts for those of these rows that it can be asked for. Where a row ends with tokens that have
+        not come, that is a member that reads them, or one that copies and does not take them for text."""
+        asked = [row for row in rows if not row.certain or capabilities.reads_certain(member)]
+        yield from zip(asked, member.propose(asked) if asked else (), strict=True)
+        if member in self._copying:
+            for row in rows:
+                if row.certain and not capabilities.reads_certain(member):
+                    come = replace(row, tokens=row.tokens[: -row.certain], certain=0)
+                    yield row, capabilities.beyond(member, come, row.tokens[-row.certain :], row.budget.nodes)
 
     def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
         """The first guess of a copying member that may draft at all."""
@@ -74,7 +85,7 @@ class Cascade(Drafter):
     def _with_passed_over(self, row: Row, draft: Draft) -> Draft:
         """The draft, with what copying members that pacing passes over would have drafted: their acceptance shows when
         they should draft again."""
-        if not len(draft):
+        if not len(draft) or row.certain:
             return draft
         passed = []
         for member in self._copying:

@@ -62,7 +62,8 @@ def as_if_come(row: Row, run: Draft) -> Row:
     room = row.room - len(run)
     state = row.sampling_state.after(run.tokens)
     tokens = (*row.tokens, *run.tokens)
-    return replace(row, tokens=tokens, sampling_state=state, room=room, budget=row.budget.within(room))
+    budget = row.budget.within(room)
+    return replace(row, tokens=tokens, certain=len(run), sampling_state=state, room=room, budget=budget)
 
 
 def behind(row: Row, drafter: Drafter, draft: Draft, run: Draft) -> Draft:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import index
 
 from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
-from headstart.drafters import Drafter, Foresees, Observation, Row, capabilities
+from headstart.drafters import Drafter, Foresees, Observation, Row, capabilities, may_draft
 from headstart.drafters.forced import as_if_come, behind, first_run, with_certain, without_asking
 from headstart.engine.drafts import DraftCheck, allowed_part
 from headstart.engine.in_words import in_words
@@ -36,10 +36,11 @@ class GuardedDrafter:
         self.failures: dict[int, HeadstartError] = {}
         with asking(drafter):
             self.name = str(drafter.name)
-            self.sources = tuple(str(part.name) for part in capabilities.parts(drafter))
+            parts = capabilities.parts(drafter)
+            self.sources = tuple(str(part.name) for part in parts)
             self.taps = tuple(map(index, capabilities.taps(drafter)))
             self.draws = capabilities.draws(drafter)
-            self._reads_certain = capabilities.reads_certain(drafter)
+            self._reading = tuple(part for part in parts if capabilities.reads_certain(part))
             self.default_budget = index(drafter.default_budget)
         if self.taps and not 0 <= min(self.taps) <= max(self.taps) <= target.layers:
             raise InvalidOption(
@@ -90,7 +91,9 @@ class GuardedDrafter:
 
     def _goes_behind(self, row: Row, run: Draft) -> bool:
         """Whether the drafter is asked for what follows a run that is certain."""
-        return self._reads_certain and len(run) < row.room and capabilities.applies(self.drafter, row)
+        if len(run) >= row.room or not capabilities.applies(self.drafter, row):
+            return False
+        return any(row.budget.max_nodes.get(part.name, 1) > 0 and may_draft(part, row) for part in self._reading)
 
     def _taken(self, row: Row, draft: Draft, run: Draft | None, shown: Row) -> Draft:
         """The draft as the rule takes it. Where it is refused, its own request alone goes on without.

@@ -42,7 +42,8 @@ class Intake:
 
         size = self._target.vocab_size
         ends = frozenset(token for token in self._eos if token < size)
-        return Grammars(Tokens(partial(matching_tokenizer, self._tokenizer, size, ends), size, ends))
+        make = partial(matching_tokenizer, self._tokenizer, size, ends)
+        return Grammars(Tokens(make, size, ends, getattr(self._tokenizer, "eos_token_id", None)))
 
     @property
     def spelling(self) -> Spelling:

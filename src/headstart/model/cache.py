@@ -132,9 +132,20 @@ class Slots(ABC):
         self.lengths[slot] = length if self.states is None else self.states.cut(slot, length)
         return slot
 
+    def take(self, slot: int) -> None:
+        """Take this slot, which must be free, as `acquire` does without a text: it is empty."""
+        self._texts[slot] = HeldText()
+        self._free.remove(slot)
+        self.lengths[slot] = 0 if self.states is None else self.states.cut(slot, 0)
+
     def kept(self) -> list[tuple[int, HeldText]]:
-        """The free slots that hold a text, and the texts. Any thread may ask."""
+        """The free slots that hold a text, and the texts; those first that are to give way first. Any thread may
+        ask."""
         return [(slot, text) for slot in tuple(self._free) if (text := self._texts[slot]).tokens]
+
+    def held(self, slot: int) -> HeldText | None:
+        """The text that a free slot holds; None of one that is in use. Any thread may ask."""
+        return self._texts[slot] if slot in tuple(self._free) else None
 
     def keeps(self, slot: int, text: HeldText) -> bool:
         """Whether a slot still holds this very text of `kept`, as it was."""

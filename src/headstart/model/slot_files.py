@@ -100,8 +100,14 @@ def text_bytes(cache: Slots, count: int) -> int:
     return count * sum(store.shape[1] * _width(store) * store.itemsize for store in stores)
 
 
+def path_of(folder: Path, text: HeldText, identity: str) -> Path:
+    """The file of a text that has no name."""
+    digest = sha256(f"{owner_of(text.salt)} {identity} {text.tokens}".encode()).hexdigest()
+    return folder / f"slot-{digest[:32]}.safetensors"
+
+
 def save(
-    folder: Path, cache: Slots, slot: int, text: HeldText, identity: str, unchanged: Callable[[], bool]
+    path: Path, cache: Slots, slot: int, text: HeldText, identity: str, unchanged: Callable[[], bool]
 ) -> SlotFile | None:
     """Write what a free slot holds of its text, for its owner alone (mode 600). Any thread may.
 
@@ -112,7 +118,6 @@ def save(
         OSError: it cannot be written.
     """
     owner, count = owner_of(text.salt), len(text.tokens)
-    path = folder / f"slot-{sha256(f'{owner} {identity} {text.tokens}'.encode()).hexdigest()[:32]}.safetensors"
     try:
         tags = None if cache.states is None else saved_states.tags_of(cache.states, slot, count)
         parts = _parts(cache, count, tags)
@@ -176,14 +181,22 @@ def opened(path: Path, cache: Slots, identity: str) -> SlotFile:
     return SlotFile(path, tuple(tokens.tolist()), owner, size, tags, expected, sums)
 
 
-def restored(file: SlotFile, cache: Slots, length: int, salt: Hashable) -> Generator[None, None, None]:
+def restored(
+    file: SlotFile, cache: Slots, length: int, salt: Hashable, slot: int | None = None
+) -> Generator[None, None, None]:
     """Put the first `length` tokens of a file, which it reaches, into a free slot, as a text that the slot keeps.
     Yields between two pieces. If it is closed before its end, the slot is empty.
+
+    slot: which, where it matters; it must be free.
 
     Raises:
         InvalidFile: the file has changed since its header was read.
     """
-    slot, kept = cache.acquire(), 0
+    kept = 0
+    if slot is None:
+        slot = cache.acquire()
+    else:
+        cache.take(slot)
     try:
         with _file(file.path) as (handle, size):
             if size != file.size or handle.read(len(file.header)) != file.header:

@@ -21,6 +21,7 @@ from typing import Any
 from headstart.base.errors import InvalidGrammar
 from headstart.base.extras import extra
 from headstart.rule import grammar_limits, mask
+from headstart.rule.json_patterns import guarded
 from headstart.rule.mask import Mask
 from headstart.types import Structure
 from headstart.types.structure import Spelling
@@ -41,13 +42,20 @@ class Tokens:
     comes back as the same one in the same process.
 
     make: returns llguidance's tokenizer. vocab_size: V, of the target's logits. ends: the tokens that end a text.
+    end: the one of them that ends a text after which a grammar lets nothing else come; None is the first.
     """
 
     def __init__(
-        self, make: Callable[[], Any], vocab_size: int, ends: frozenset[int], number: str | None = None
+        self,
+        make: Callable[[], Any],
+        vocab_size: int,
+        ends: frozenset[int],
+        end: int | None = None,
+        number: str | None = None,
     ) -> None:
         self.vocab_size = vocab_size
         self.ends = ends
+        self.end = end if end in ends else min(ends, default=None)
         self._number = uuid.uuid4().hex if number is None else number
         self._make = make
         self._made: Any = None
@@ -55,7 +63,7 @@ class Tokens:
         _KNOWN[self._number] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _known_tokens, (self._make, self.vocab_size, self.ends, self._number)
+        return _known_tokens, (self._make, self.vocab_size, self.ends, self.end, self._number)
 
     @property
     def made(self) -> Any:
@@ -77,8 +85,10 @@ class Tokens:
 _KNOWN: weakref.WeakValueDictionary[str, Tokens] = weakref.WeakValueDictionary()
 
 
-def _known_tokens(make: Callable[[], Any], vocab_size: int, ends: frozenset[int], number: str) -> Tokens:
-    return _KNOWN.get(number) or Tokens(make, vocab_size, ends, number)
+def _known_tokens(
+    make: Callable[[], Any], vocab_size: int, ends: frozenset[int], end: int | None, number: str
+) -> Tokens:
+    return _KNOWN.get(number) or Tokens(make, vocab_size, ends, end, number)
 
 
 class Compiled:
@@ -161,10 +171,19 @@ def _refuse(matcher: Any, structure: Structure) -> None:
 
 
 def mask_of(matcher: Any, tokens: Tokens) -> Mask:
-    """The mask of a place, of V tokens: a tokenizer may have more than the target."""
+    """The mask of a place, of V tokens: a tokenizer may have more than the target.
+
+    Where nothing but the end of the text can come, one token may, however many there are that end a text: which of them
+    comes says nothing, and what is certain needs no forward.
+    """
     found = mask.empty(tokens.made.vocab_size)
     matcher.unsafe_compute_mask_ptr(found.__array_interface__["data"][0], found.nbytes)
-    return mask.cut(found, tokens.vocab_size)
+    found = mask.cut(found, tokens.vocab_size)
+    if len(tokens.ends) > 1 and tokens.end is not None and mask.allows(found, tokens.end):
+        ends = sum(mask.allows(found, token) for token in tokens.ends)
+        if mask.count(found) == ends > 1:
+            found = mask.one(tokens.end, tokens.vocab_size)
+    return found
 
 
 def _grammar_of(structure: Structure) -> str:
@@ -206,4 +225,4 @@ def _schema_of(structure: Structure) -> Any:
         options["whitespace_flexible"] = False
         if structure.whitespace == "spaced":
             options |= {"item_separator": ", ", "key_separator": ": "}
-    return {**schema, "x-guidance": options}
+    return {**guarded(schema), "x-guidance": options}

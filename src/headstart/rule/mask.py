@@ -34,6 +34,13 @@ def empty(size: int) -> Mask:
     return np.empty((size + 31) // 32, dtype=np.uint32)
 
 
+def one(token: int, size: int) -> Mask:
+    """The mask of `size` tokens that lets one of them come."""
+    made = np.zeros((size + 31) // 32, dtype=np.uint32)
+    made[token >> 5] = 1 << (token & 31)
+    return made
+
+
 def cut(mask: Mask, size: int) -> Mask:
     """The mask of the first `size` tokens, with no bits beyond them."""
     words, bits = divmod(size, 32)

@@ -6,12 +6,15 @@ know no engine. Behind it stands an engine, which knows no interface. Everything
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from headstart.base.errors import HeadstartError
+from headstart.model.slot_files import SlotFile
 from headstart.types import Chunk, Drafting, Output, Sampling, Structure
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,18 @@ class Answer(Protocol):
         ...
 
 
+class SlotNames(Protocol):
+    """Slots in files that clients have named; see `headstart.serve.named_slots`."""
+
+    def save(self, slot: int, name: str, salt: Hashable) -> SlotFile: ...
+
+    def find(self, name: str, salt: Hashable) -> SlotFile: ...
+
+    def restore(self, slot: int, file: SlotFile, salt: Hashable) -> Generator[None, None, int]: ...
+
+    def erase(self, slot: int, salt: Hashable) -> int: ...
+
+
 class Bridge(Protocol):
     """An engine behind an inbox. All methods are called from one event loop."""
 
@@ -103,6 +118,13 @@ class Bridge(Protocol):
             InvalidOption: they are more than could ever run and wait.
             ServerStopping: no more jobs are taken.
             EngineFailed: see `failure`.
+        """
+        ...
+
+    async def between_steps(self, action: Callable[[], T]) -> T:
+        """Have the engine's thread do something before its next step, which waits for it. What it raises comes through.
+
+        Raises: ServerStopping, EngineFailed.
         """
         ...
 

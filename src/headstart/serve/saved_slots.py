@@ -1,8 +1,9 @@
 """The kept texts of a server's slots in a folder, so that conversations go on after a restart where they were.
 
-A thread of its own writes what a free slot has held for a few seconds, and when the server stops what is left; the
-engine does not wait for it. What the files hold is known from their headers at once, and read when a request begins
-like one of them, some milliseconds of it in each step. The engine's thread calls `fetch` and `abandon`.
+A thread of its own writes what a free slot has held for a few seconds, sooner what is next to give way, and when the
+server stops what is left; the engine does not wait for it. What the files hold is known from their headers at once, and
+read when a request begins like one of them, some milliseconds of it in each step. The engine's thread calls `fetch` and
+`abandon`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headstart.base.machine import cpu_name
 from headstart.model import native
 from headstart.model.packed import Segment
 from headstart.model.prefixes import SHORTEST, HeldText, common_prefix
-from headstart.model.slot_files import SavedTexts, SlotFile, opened, owner_of, restored, save, text_bytes
+from headstart.model.slot_files import SavedTexts, SlotFile, opened, owner_of, path_of, restored, save, text_bytes
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
@@ -43,6 +44,8 @@ turn of a long conversation would write all of it."""
 _LOOK_SECONDS = 1.0
 _PROBE = 48  # tokens
 _FILES = "slot-*.safetensors"
+NAMED = "slot-named-"
+"""How the files begin that clients have named (`named_slots`)."""
 log = logging.getLogger(__name__)
 
 
@@ -60,10 +63,10 @@ class SavedSlots(SavedTexts):
     """
 
     def __init__(self, folder: Path, limit: int, engine: Engine, fingerprint: str) -> None:
-        self._folder, self._limit, self._cache = folder, limit, engine.cache
-        self._identity = identity_of(engine, fingerprint)
+        self.folder, self.limit, self.cache = folder, limit, engine.cache
+        self.identity = identity_of(engine, fingerprint)
         self._files: tuple[SlotFile, ...] = ()
-        self._changing = threading.Lock()
+        self._changing, self._writing = threading.Lock(), threading.Lock()
         self._filling: tuple[SlotFile, Generator[None, None, None]] | None = None
         self._since: dict[int, tuple[HeldText, float]] = {}  # by slot, what it holds, and since when
         self._done: dict[int, HeldText] = {}
@@ -78,7 +81,7 @@ class SavedSlots(SavedTexts):
             raise InvalidFile(f"cannot keep slots in {folder}: {error}", hint="name a folder of your own") from error
         for path in found:
             try:
-                self._files += (opened(path, self._cache, self._identity),)
+                self._files += (opened(path, self.cache, self.identity),)
             except InvalidFile as error:
                 log.warning("%s", error.message)
         self._thread = threading.Thread(target=self._run, name="headstart-slots", daemon=True)
@@ -129,18 +132,18 @@ class SavedSlots(SavedTexts):
             self._filling = None
 
     def _best(self, tokens: tuple[int, ...], salt: Hashable) -> tuple[SlotFile, Generator[None, None, None]] | None:
-        if not self._files or not self._cache.free_slots:
+        if not self._files or not self.cache.free_slots:
             return None
-        owner, most = owner_of(salt), self._cache.capacity - 1
+        owner, most = owner_of(salt), self.cache.capacity - 1
         found = [
             (file.reach(min(most, common_prefix(file.tokens, tokens))), file)
             for file in self._files
             if file.owner == owner
         ]
         length, file = max(found, key=lambda each: each[0], default=(0, None))
-        if file is None or length < self._cache.longest(tokens, salt) + SHORTEST:
+        if file is None or length < self.cache.longest(tokens, salt) + SHORTEST:
             return None
-        return file, restored(file, self._cache, length, salt)
+        return file, restored(file, self.cache, length, salt)
 
     # -- the writer's thread --------------------------------------------------------------------------------------
 
@@ -151,13 +154,16 @@ class SavedSlots(SavedTexts):
 
     def _write(self, seconds: float) -> None:
         """Write the texts that slots have held for so long."""
-        now = time.monotonic()
-        for slot, text in self._cache.kept():
+        now, kept = time.monotonic(), self.cache.kept()
+        full = len(kept) == self.cache.free_slots
+        for place, (slot, text) in enumerate(kept):
             known, since = self._since.get(slot, (None, now))
             if known is not text:
                 since = now
             self._since[slot] = text, since
-            if self._stopped or self._done.get(slot) is text or now - since < seconds or len(text.tokens) < LEAST:
+            if self._stopped or self._done.get(slot) is text or len(text.tokens) < LEAST:
+                continue
+            if now - since < seconds and (place or not full):  # the first gives way to the next new text
                 continue
             try:
                 if not self._save(slot, text, NEARLY if seconds else 1.0):
@@ -165,7 +171,7 @@ class SavedSlots(SavedTexts):
                 self._done[slot] = text
             except Exception as error:  # whatever it is, the server goes on: a full disk, for example
                 self._stopped = True
-                log.warning("slots are not written any more in %s: %s", self._folder.name, error)
+                log.warning("slots are not written any more in %s: %s", self.folder.name, error)
 
     def _save(self, slot: int, text: HeldText, share: float) -> bool:
         """Write a text, unless a file has at least this share of it. Returns whether nothing is left to be done."""
@@ -174,26 +180,38 @@ class SavedSlots(SavedTexts):
         known = max((common_prefix(file.tokens, text.tokens) for file in mine), default=0)
         if known >= share * count:
             return known == count
-        if text_bytes(self._cache, count) > self._limit:
+        if text_bytes(self.cache, count) > self.limit:
             log.warning("a text of %d tokens is larger than the limit of saved slots", count)
             return True
-        made = save(self._folder, self._cache, slot, text, self._identity, lambda: self._cache.keeps(slot, text))
-        if made is None:
+        if not self.write(path_of(self.folder, text, self.identity), slot, text):
             return True
         for file in mine:
-            if common_prefix(file.tokens, text.tokens) == len(file.tokens):  # the new one holds all of it
+            named = file.path.name.startswith(NAMED)
+            if not named and common_prefix(file.tokens, text.tokens) == len(file.tokens):  # the new one holds all of it
                 self._drop(file)
-        with self._changing:
-            self._files += (made,)
-        self._keep_within()
         return True
+
+    def write(self, path: Path, slot: int, text: HeldText) -> SlotFile | None:
+        """Write what a free slot holds, and delete what goes beyond the limit by that; None where the slot has been
+        taken meanwhile. Any thread but the engine's may.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with self._writing:
+            made = save(path, self.cache, slot, text, self.identity, lambda: self.cache.keeps(slot, text))
+            if made is not None:
+                with self._changing:
+                    self._files = (*(file for file in self._files if file.path != path), made)
+                self._keep_within()
+            return made
 
     def _keep_within(self) -> None:
         """Delete files, those that were of use longest ago first, until the rest is within the limit."""
-        sizes = {path: path.stat() for path in self._folder.glob(_FILES)}
+        sizes = {path: path.stat() for path in self.folder.glob(_FILES)}
         total = sum(each.st_size for each in sizes.values())
         for path in sorted(sizes, key=lambda path: sizes[path].st_mtime):
-            if total <= self._limit:
+            if total <= self.limit:
                 break
             total -= sizes[path].st_size
             path.unlink(missing_ok=True)

@@ -162,6 +162,7 @@ class ModelServer:
         from headstart.serve.api.schemas.parts import Defaults
         from headstart.serve.api.service import Served
         from headstart.serve.metrics import Metrics
+        from headstart.serve.named_slots import NamedSlots
         from headstart.serve.saved_slots import SavedSlots
         from headstart.serve.worker import ThreadBridge
 
@@ -179,6 +180,7 @@ class ModelServer:
         return Served(
             bridge, Defaults.of(loaded.config), metrics, self._recorded,
             request_seconds=self._limits.max_request_seconds, responses=self._responses,
+            saved=None if self._slots is None else NamedSlots(self._slots),
         )  # fmt: skip
 
     def tell_ready(self, bridge: Bridge) -> None:

@@ -6,14 +6,15 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from headstart.base.errors import HeadstartError, InvalidOption, Overloaded, ServerStopping
 from headstart.engine.engine import Engine
 from headstart.engine.scheduler import SlotView
-from headstart.serve.bridge import Job, SlotState
+from headstart.serve.bridge import Job, SlotState, T
 from headstart.serve.events import Events, Refused, Subscriber
 from headstart.serve.names import public_words
 from headstart.serve.options import Limits
@@ -84,11 +85,7 @@ class ThreadBridge:
     # -- jobs -----------------------------------------------------------------------------------------------------
 
     def submit(self, jobs: Sequence[Job]) -> Sequence[ThreadAnswer]:
-        stepper = self._stepper
-        if stepper is None or not self._accepting:
-            raise ServerStopping("the server takes no more requests", hint="send it to another, or come back later")
-        if stepper.failure is not None:
-            raise stepper.failure
+        stepper = self._running()
         self._check_room(jobs, stepper)
         now = time.monotonic()
         answers = [
@@ -98,6 +95,26 @@ class ThreadBridge:
         self._prompt_tokens += sum(len(job.prompt) for job in jobs)
         stepper.inbox.put(partial(stepper.admit, answers))
         return answers
+
+    def _running(self) -> Stepper:
+        stepper = self._stepper
+        if stepper is None or not self._accepting:
+            raise ServerStopping("the server takes no more requests", hint="send it to another, or come back later")
+        if stepper.failure is not None:
+            raise stepper.failure
+        return stepper
+
+    async def between_steps(self, action: Callable[[], T]) -> T:
+        found: Future[T] = Future()
+
+        def done() -> None:
+            try:
+                found.set_result(action())
+            except Exception as error:
+                found.set_exception(error)
+
+        self._running().inbox.put(done)
+        return await asyncio.wrap_future(found)
 
     def _check_room(self, jobs: Sequence[Job], stepper: Stepper) -> None:
         """Raise `Overloaded` if these jobs would make the queue too long. Those that find a free slot do not wait."""

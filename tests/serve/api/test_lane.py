@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,22 @@ def test_long_requests_keep_no_short_one_waiting(models: Path, monkeypatch: pyte
             go.set()
             asking.join(PATIENCE)
         assert found == [400], "too long for the context"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_a_lane_that_yields_has_a_lower_priority_and_leaves_that_of_others_alone() -> None:
+    """A step of the engine waits for all of its threads: what shares a core with one of them must not stop it."""
+
+    async def priorities() -> list[int]:
+        lanes = [Lane("first", 1), Lane("second", 1, yields=True), Lane("third", 1)]
+        try:
+            return [await lane.do(own, 60) for lane in lanes]
+        finally:
+            for lane in lanes:
+                lane.close()
+
+    def own() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = own()
+    assert asyncio.run(priorities()) == [before, max(before, 10), before]

@@ -24,16 +24,24 @@ from headstart.serve.api.errors import METHOD, NOT_FOUND, failure_of, failure_re
 from headstart.serve.api.layers import ASGI, OPEN_PATHS, BoundedBody, Gate, Reporting
 from headstart.serve.api.routes import Pages, generation, pages, status, tokens
 from headstart.serve.api.schemas.messages import CountRequest, MessagesRequest
-from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from headstart.serve.api.schemas.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    SlotRequest,
+    TokenizeRequest,
+)
 from headstart.serve.api.schemas.responses import ResponsesRequest
 from headstart.serve.api.schemas.strict import Strict
 from headstart.serve.api.service import Service, Source
+from headstart.serve.api.slots import slots
 from headstart.serve.api.stream import ClientGone
 from headstart.serve.bridge import Bridge
 from headstart.serve.options import ServerOptions
 
 _SCHEMAS: tuple[type[Strict], ...] = (
     ChatRequest, CompletionRequest, ResponsesRequest, MessagesRequest, CountRequest, TokenizeRequest, DetokenizeRequest,
+    SlotRequest,
 )  # fmt: skip
 
 
@@ -78,7 +86,7 @@ class Application:
             docs_url=None,  # its pages load scripts from elsewhere
             redoc_url=None,
         )
-        services = (generation, agents, tokens, status)
+        services = (generation, agents, tokens, status, slots)
         for router in (pages(self._pages), *(make(self.service) for make in services)):
             api.include_router(router)
         api.add_exception_handler(HeadstartError, _on_error)

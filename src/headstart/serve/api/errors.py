@@ -153,7 +153,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, words in {
         400: "The request cannot be", 401: "A key is wanted", 403: "Not by this name", 404: "No such model or path",
         405: "Another method", 408: "The body took too long", 413: "The body is too large", 415: "Not JSON",
-        429: "Too many wait; Retry-After says how long", 500: "The server failed", 503: "Loading, or being stopped",
+        429: "Too many wait; Retry-After says how long", 500: "The server failed",
+        501: "Not as this server was started", 503: "Loading, or being stopped",
     }.items()
 }  # fmt: skip
 

@@ -147,7 +147,7 @@ def _ids(asked: TokenizeRequest, model: Model) -> list[int]:
 
 
 def status(service: Service) -> APIRouter:
-    """`GET /health`, `/v1/models`, `/slots` and `/metrics`."""
+    """`GET /health`, `/v1/models` and `/metrics`."""
     router = APIRouter(responses=ERRORS)
 
     @router.get("/health", summary="Whether requests are answered")
@@ -168,12 +168,6 @@ def status(service: Service) -> APIRouter:
         found = _models(service)
         service.check_model(name)
         return json_reply(next(each for each in found if each["id"] == name))
-
-    @router.get("/slots", summary="Who runs where")
-    async def slots() -> Response:
-        bridge, counted = service.ready.bridge, service.ready.metrics
-        found = {"slots": [asdict(slot) for slot in bridge.slots()], "queued": bridge.queued}
-        return json_reply(found if counted is None else found | {"totals": counted.totals()})
 
     @router.get("/metrics", summary="Counters for Prometheus")
     async def metrics() -> Response:

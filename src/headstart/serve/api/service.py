@@ -11,6 +11,8 @@ import asyncio
 import ctypes
 import json
 import logging
+import os
+import sys
 import threading
 import time
 import uuid
@@ -29,10 +31,10 @@ from headstart.serve.api.reading.work import Model
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.messages import CountRequest
 from headstart.serve.api.schemas.parts import Defaults
-from headstart.serve.api.schemas.requests import DetokenizeRequest, TokenizeRequest
+from headstart.serve.api.schemas.requests import DetokenizeRequest, SlotRequest, TokenizeRequest
 from headstart.serve.api.schemas.responses import ResponsesRequest
 from headstart.serve.api.schemas.strict import read
-from headstart.serve.bridge import Bridge, Job
+from headstart.serve.bridge import Bridge, Job, SlotNames
 from headstart.serve.conversation.detect import ChatForm, chat_form
 from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
@@ -40,13 +42,17 @@ from headstart.serve.options import ServerOptions
 from headstart.serve.responses_store import ResponseStore
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Common | CountRequest | ResponsesRequest | TokenizeRequest | DetokenizeRequest)
+R = TypeVar("R", bound=Common | CountRequest | ResponsesRequest | TokenizeRequest | DetokenizeRequest | SlotRequest)
 _LONG = 20_000
 """Bytes of a request from which on it is read in a lane of its own, so that others do not wait for it."""
 _MOST_READ, _MOST_READ_LONG = 512, 16
 """Requests that may wait to be read, and long ones: each of them holds its body."""
+_NICE = 10
+"""Of the thread that compiles grammars: a tenth of a core, where the engine wants all of it."""
 _READ_SECONDS = 20.0
 """The most that the reading of a request may take, waiting included."""
+_COMPILE_SECONDS = 60.0
+"""The same of its grammars, whose thread gives way to others."""
 log = logging.getLogger("headstart.serve")
 
 
@@ -65,6 +71,8 @@ class Served:
     """After so many a request ends, whatever it has by then; None waits for ever."""
     responses: ResponseStore | None = None
     """Where responses are kept; None keeps them in memory."""
+    saved: SlotNames | None = None
+    """The slots that clients save, where they can."""
 
 
 Source = Served | Callable[[], Served]
@@ -83,6 +91,7 @@ class Ready:
     names: tuple[str, ...]
     """The model's names, the one in answers first."""
     responses: ResponseStore
+    saved: SlotNames | None
 
 
 class Service:
@@ -95,7 +104,7 @@ class Service:
         self.failure: BaseException | None = None
         self._ready: Ready | None = None
         self._short, self._long = Lane("reading", _MOST_READ), Lane("reading-long", _MOST_READ_LONG)
-        self._grammars = Lane("grammars", _MOST_READ)
+        self._grammars = Lane("grammars", _MOST_READ, yields=True)
 
     # -- beginning and end ----------------------------------------------------------------------------------------
 
@@ -122,7 +131,7 @@ class Service:
         names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
         self._ready = Ready(
             bridge, served.metrics, served.request_seconds, model, Spelling(bridge.tokenizer), names,
-            served.responses or ResponseStore(),
+            served.responses or ResponseStore(), served.saved,
         )  # fmt: skip
 
     async def end(self, grace_seconds: float) -> None:
@@ -217,7 +226,7 @@ class Service:
             for each in found:
                 bridge.prepare(each)
 
-        await self._grammars.do(compile_all, _READ_SECONDS)
+        await self._grammars.do(compile_all, _COMPILE_SECONDS)
 
 
 async def _on_a_thread(source: Callable[[], T]) -> T:
@@ -261,10 +270,13 @@ class Lane:
     Args:
         name: of the thread.
         most: pieces of work that may be in hand; more are refused for the time being.
+        yields: whether it leaves the processor to the engine where both want it. A step of the engine runs on all
+            cores, and waits for the last of them dozens of times: a thread that takes one in turns stops all.
     """
 
-    def __init__(self, name: str, most: int) -> None:
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"headstart-{name}")
+    def __init__(self, name: str, most: int, *, yields: bool = False) -> None:
+        begin = _yield_to_others if yields else None
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"headstart-{name}", initializer=begin)
         self._most = most
         self._in_hand = 0
         self._counting = threading.Lock()
@@ -304,6 +316,14 @@ class Lane:
     def _done(self, _: Future[T]) -> None:
         with self._counting:
             self._in_hand -= 1
+
+
+def _yield_to_others() -> None:
+    """Give this thread a low priority, where threads have one of their own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, max(_NICE, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 class BrokenOff(BaseException):

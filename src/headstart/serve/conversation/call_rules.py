@@ -11,6 +11,7 @@ from typing import Any
 
 from headstart.base.errors import InvalidGrammar
 from headstart.rule import grammar_limits
+from headstart.rule.json_patterns import guarded
 from headstart.serve.conversation.custom import text_item
 from headstart.serve.conversation.detect import Marks
 from headstart.serve.conversation.formats import Format, Separators
@@ -268,7 +269,7 @@ def schema_item(schema: Any, separators: Separators | None, *, lenient: bool) ->
         options |= {
             "whitespace_flexible": False, "item_separator": separators.item, "key_separator": separators.key,
         }  # fmt: skip
-    plain = without_words(schema) if isinstance(schema, Mapping) else {}
+    plain = guarded(without_words(schema)) if isinstance(schema, Mapping) else {}
     return json.dumps({**plain, "x-guidance": options}, ensure_ascii=False)
 
 

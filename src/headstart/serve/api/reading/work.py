@@ -57,6 +57,10 @@ class Caller:
     deadline: float | None = None
     """`time.monotonic()` seconds at which the request ends with what it has; None waits for ever."""
 
+    def salted(self, cache_salt: str | None) -> str:
+        """The salt of a request that names one of its own."""
+        return f"{self.salt}/{cache_salt}" if cache_salt else self.salt
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -190,7 +194,7 @@ def _work(
     tag: str,
     answer: Structure | None = None,
 ) -> Work:
-    salt = f"{caller.salt}/{request.cache_salt}" if request.cache_salt else caller.salt
+    salt = caller.salted(request.cache_salt)
     predicted = request.predicted_text[: CHARACTERS_PER_TOKEN * model.context]  # no answer is longer
     # once: what stands before it changes its first token at most, and a request may have hundreds of prompts
     tokens = encode_after(model.tokenizer, prompts[0], predicted) if predicted else ()

@@ -119,3 +119,14 @@ class DetokenizeRequest(Strict):
 
     model: str | None = None
     tokens: list[int]
+
+
+class SlotRequest(Strict):
+    """A slot to save, to restore or to erase, as llama.cpp's server has it."""
+
+    model: str | None = None
+    filename: str | None = Field(
+        default=None, min_length=1, max_length=255, pattern=r"^[^/\\\x00-\x1f]+$",
+        description="A name for what is saved, without folders; each key has names of its own.",
+    )  # fmt: skip
+    cache_salt: str | None = Field(default=None, max_length=256, description="That of the requests whose text it is.")
