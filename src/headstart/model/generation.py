@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import GenerationConfig
-
 from headstart.base.errors import ModelNotFound, UnsupportedModel
+from headstart.base.lazy import transformers
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.reading import reading
 
@@ -36,7 +35,7 @@ def generation_config(source: str) -> dict[str, Any]:
         return {}
     try:
         with reading(source):
-            found: dict[str, Any] = GenerationConfig.from_pretrained(source).to_diff_dict()
+            found: dict[str, Any] = transformers.GenerationConfig.from_pretrained(source).to_diff_dict()
             return found
     except ModelNotFound:
         if folder.is_dir():

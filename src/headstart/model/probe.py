@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders import Decoder
 from headstart.model.decoders.attention import IMPLEMENTATION
+from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.packed import Packed, Segment
 from headstart.model.reading import first_line
@@ -136,7 +136,7 @@ class Probe:
             return (out.float() * (1 + torch.finfo(out.dtype).eps * turn)).to(out.dtype)
 
         coded = list(self._coded())
-        linears = [each for each in model.modules() if isinstance(each, nn.Linear | Conv1D)]
+        linears = [each for each in model.modules() if isinstance(each, nn.Linear) or lies_by_inputs(each)]
         hooks = [linear.register_forward_hook(off) for linear in (*linears, *coded)]
         hooks += [linear.register_forward_pre_hook(rounded) for linear in coded]
         model.set_attn_implementation("eager")
