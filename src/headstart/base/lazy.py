@@ -26,7 +26,7 @@ def lazily(package: str, **modules: str) -> Callable[[str], Any]:
 
 
 class Deferred:
-    """A library that is imported when a name of it is first used: what starts without it does not wait for it."""
+    """A library that is imported when a name or a module of it is first used: what starts without it does not wait."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,7 +36,9 @@ class Deferred:
         library = import_module(self._name)
         while self._first:
             self._first.pop()(library)
-        found = getattr(library, name)
+        found = getattr(library, name, None)
+        if found is None:  # a module that nothing has imported yet is no attribute
+            found = import_module(f"{self._name}.{name}")
         setattr(self, name, found)
         return found
 

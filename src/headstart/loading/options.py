@@ -68,6 +68,11 @@ class TargetOptions:
         "requests that run at once, up to the model's limit. Default: the model's limit, at most 4096.",
         "--max-length", "--max-model-len", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
     )  # fmt: skip
+    probe: Literal["kept", "always"] = _target(
+        "kept",
+        "'always' compares the kernels with transformers' modules at this start too, instead of believing what was "
+        "found out about the same files at an earlier one, and keeps nothing.",
+    )
     trust_remote_code: bool = _target(
         False, "Run Python code from the model's repository. Leave it off unless you have read that code."
     )
