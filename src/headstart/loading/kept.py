@@ -45,19 +45,26 @@ class Kept:
     def _found(self) -> store.Found | None:
         return None if self.facts is None else store.read_found({"of": "model", **self.facts})
 
-    def known(self) -> tuple[Any, Any] | None:
-        """Its config and its tokenizer, without transformers."""
-        found = self._found
+    @property
+    def config(self) -> configs.KeptConfig | None:
+        """Its config."""
+        found, source = self._found, self.source
         if found is None:
             return None
-        source = self.source
+        make = lambda: loading.load_config(source, trust_remote_code=False)  # noqa: E731
+        return configs.KeptConfig(found.config, found.recipe, make)
+
+    def known(self) -> tuple[Any, Any] | None:
+        """Its config and its tokenizer, without transformers."""
+        found, source = self._found, self.source
+        if found is None:
+            return None
         made = None
         if found.tokenizer is not None:
             made = tokenizer.kept_tokenizer(found.tokenizer, lambda: load_tokenizer(source, trust_remote_code=False))
             if made is None:
                 return None
-        make = lambda: loading.load_config(source, trust_remote_code=False)  # noqa: E731
-        return configs.KeptConfig(found.config, found.recipe, make), made
+        return self.config, made
 
     @property
     def generation(self) -> Mapping[str, Any] | None:

@@ -21,6 +21,7 @@ from headstart.model.fingerprint import fingerprint
 from headstart.model.gguf.files import is_gguf, parts
 from headstart.model.kept.recipes import recipe_from, recipe_to
 from headstart.model.recipes import Recipe
+from headstart.model.rotation import Rotation
 
 VERSION = 1
 KIND = "models"
@@ -50,15 +51,6 @@ class Found:
     """See `kept.tokenizer`."""
     parameters: int
     """How many numbers it has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """The angles of a rotation: each position times each frequency."""
-
-    frequencies: tuple[float, ...]
-    factor: float
-    """Of cosine and sine."""
 
 
 @dataclass(frozen=True, slots=True)

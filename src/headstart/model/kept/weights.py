@@ -18,33 +18,16 @@ from headstart.model.decoders.parts import part, rotation
 from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.grouped import StoredWeights
 from headstart.model.kept.config import KeptConfig
-from headstart.model.kept.store import Leaf, Passed, Rotation
+from headstart.model.kept.store import Leaf, Passed
 from headstart.model.recipes import Recipe, find_recipe
 from headstart.model.recipes.recipe import Mlp
+from headstart.model.rotation import Rotary, Rotation
 from headstart.model.wrappers import names_of
 
 ReadFloats = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
 """The parameter of a name, shape and dtype."""
 ReadCodes = Callable[[str], StoredWeights]
 """The matrix of a parameter that is codes."""
-
-
-class KeptRotary(nn.Module):
-    """The rotary module of a model: cosine and sine of positions times frequencies."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: dict[str, Rotation] = {}
-
-    def forward(self, x: Tensor, positions: Tensor, table: str = "") -> tuple[Tensor, Tensor]:
-        """As transformers' modules: positions [1, L]; returns cosine and sine [1, L, 2 * frequencies] in x's dtype."""
-        found = self.tables[table]
-        turns = positions[..., None].float() * torch.tensor(found.frequencies, dtype=torch.float32)
-        turns = turns.repeat_interleave(2, -1) if self.pairs else torch.cat((turns, turns), -1)
-        return (turns.cos() * found.factor).to(x.dtype), (turns.sin() * found.factor).to(x.dtype)
-
-    pairs = False
-    """Whether each angle comes twice in a row: see `Rope.table_pairs`."""
 
 
 class KeptModel(nn.Module):
@@ -132,9 +115,8 @@ def _rotations(model: Any, recipe: Recipe, length: int) -> dict[str, Rotation] |
         factor = getattr(module, f"{prefix}attention_scaling", getattr(module, "attention_scaling", None))
         if not isinstance(frequencies, Tensor) or not isinstance(factor, int | float):
             return None
-        mine = KeptRotary()
-        mine.pairs = pairs
-        mine.tables[table] = found[f"{name}:{table}"] = Rotation(tuple(frequencies.float().tolist()), float(factor))
+        turns = found[f"{name}:{table}"] = Rotation(tuple(frequencies.float().tolist()), float(factor))
+        mine = Rotary({table: turns}, pairs=pairs)
         theirs = rotation(module, length, table=table or None, pairs=pairs)
         ours = rotation(mine, length, table=table or None, pairs=pairs)
         if not all(torch.equal(*each) for each in zip(theirs, ours, strict=True)):
@@ -169,9 +151,8 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
     for name, table, pairs in _ropes(recipe):
         owner, last = _owner(model, name, recipe)
         if not hasattr(owner, last):
-            owner.add_module(last, KeptRotary())
-        rotary = getattr(owner, last)
-        rotary.pairs, rotary.tables[table] = pairs, passed.rotations[f"{name}:{table}"]
+            owner.add_module(last, Rotary({}, pairs=pairs))
+        getattr(owner, last).tables[table] = passed.rotations[f"{name}:{table}"]
     return model
 
 
