@@ -22,15 +22,13 @@ from headstart.model.kept.store import Changed, Passed, digest_of
 from headstart.model.kept.weights import listed
 from headstart.model.loading import context_limit
 from headstart.model.longrope import fix_rotation
-from headstart.model.memory import bytes_of, release_files
+from headstart.model.memory import WORTH_RELEASING, bytes_of, release_files
 from headstart.model.packed import Forward, Packed, Segment
 from headstart.model.probe import CAPACITY, Probe, run, tokens_of
 from headstart.model.wrappers import media_tokens
 
 DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
-_WORTH_RELEASING = 2**23
-"""Bytes of weights. To look where files are mapped takes longer than to load a tiny model."""
 
 
 class ModelRunner:
@@ -72,7 +70,7 @@ class ModelRunner:
             self._decoder = self._build("fused", quantize, {})
             self._compare(passed)
         self.shapes = self._decoder.shapes
-        if self.memory() >= _WORTH_RELEASING:
+        if self.memory() >= WORTH_RELEASING:
             release_files()
 
     def _proven(self, wanted: str, quantize: str | None) -> Decoder:
