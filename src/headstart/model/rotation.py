@@ -48,7 +48,7 @@ class PlainRope:
 
     @classmethod
     def stated(cls, config: Mapping[str, Any]) -> PlainRope | None:
-        """By a config of Llama's kind; None where it scales its rotation, or states what only transformers can judge."""
+        """By a config of Llama's kind; None where it scales its rotation, or where only transformers can judge it."""
         found = config.get("rope_parameters") or {}
         if config.get("rope_scaling") or not isinstance(found, Mapping) or found.keys() - {"rope_type", "rope_theta"}:
             return None

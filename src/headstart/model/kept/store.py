@@ -86,18 +86,18 @@ def facts_of(source: str) -> dict[str, Any]:
 
     source: a directory or a GGUF file.
     """
-    folder, weights = Path(source), [Path(source)]
-    if is_gguf(source):
+    folder, single = Path(source), is_gguf(source)
+    if single:
         folder, weights = folder.parent, list(parts(folder))
         configs = [file for file in (folder / "tokenizer.json", folder / "tokenizer_config.json") if file.is_file()]
     else:
         configs = sorted(file for pattern in _CONFIGS for file in folder.glob(pattern))
         weights = sorted(folder.glob("*.safetensors"))
-    states = ((path, path.stat()) for path in weights)
+    states = [("" if single else path.name, path.stat()) for path in weights]
     return {
         "version": VERSION,
         "fingerprint": fingerprint(source),
-        "weights": [[path.name if not is_gguf(source) else "", state.st_size, state.st_mtime_ns] for path, state in states],
+        "weights": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
         "configs": [[path.name, hashlib.sha256(path.read_bytes()).hexdigest()] for path in configs],
         **_libraries(),
     }  # fmt: skip

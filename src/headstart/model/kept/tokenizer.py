@@ -24,9 +24,10 @@ _SAME = (
 )  # fmt: skip
 """What a class must not do in its own way."""
 _ATTRIBUTES = (
-    "all_special_ids", "all_special_tokens", "bos_token", "bos_token_id", "chat_template", "clean_up_tokenization_spaces",
-    "eos_token", "eos_token_id", "is_fast", "model_input_names", "model_max_length", "name_or_path", "pad_token",
-    "pad_token_id", "padding_side", "response_template", "special_tokens_map", "unk_token", "unk_token_id",
+    "all_special_ids", "all_special_tokens", "bos_token", "bos_token_id", "chat_template",
+    "clean_up_tokenization_spaces", "eos_token", "eos_token_id", "is_fast", "model_input_names", "model_max_length",
+    "name_or_path", "pad_token", "pad_token_id", "padding_side", "response_template", "special_tokens_map",
+    "unk_token", "unk_token_id",
 )  # fmt: skip
 
 
@@ -34,7 +35,7 @@ class KeptTokenizer:
     """A tokenizer as the package uses one: see `PreTrainedTokenizerFast` of transformers."""
 
     def __init__(self, backend: Tokenizer, attributes: Mapping[str, Any], make: Callable[[], Any]) -> None:
-        """attributes: values by name; those that it has not are None of `absent`. make: the tokenizer of transformers."""
+        """attributes: values by name, and which names there are none of. make: the tokenizer of transformers."""
         self.backend_tokenizer = backend
         self._make = make
         self._absent = frozenset(attributes["absent"])
@@ -74,6 +75,22 @@ class KeptTokenizer:
             return self.real.decode(token_ids, skip_special_tokens=skip_special_tokens, **options)
         return self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
+    def apply_chat_template(self, conversation: Any, tools: Any = None, **options: Any) -> Any:
+        """A conversation through the chat template, as text or as ids. Of transformers, what renders it is imported."""
+        plain = isinstance(self.chat_template, str) and isinstance(conversation, list) and bool(conversation)
+        known = all(isinstance(each, dict) for each in conversation) if plain else False
+        tokenize, as_dict = options.get("tokenize", True), options.get("return_dict", True)
+        if not known or (tokenize and as_dict) or not options.keys().isdisjoint(_RENDERED_OTHERWISE):
+            return self.real.apply_chat_template(conversation, tools, **options)
+        said = {name: value for name, value in options.items() if name not in ("tokenize", "return_dict")}
+        if said.get("continue_final_message") and said.get("add_generation_prompt"):
+            return self.real.apply_chat_template(conversation, tools, **options)  # which says why not
+        texts, _ = transformers.utils.chat_template_utils.render_jinja_template(
+            conversations=[[{name: each[name] for name in each if each[name] is not None} for each in conversation]],
+            tools=tools, chat_template=self.chat_template, **{**self.special_tokens_map, **said},
+        )  # fmt: skip
+        return self(texts[0], add_special_tokens=False)["input_ids"] if tokenize else texts[0]
+
     def get_vocab(self) -> dict[str, int]:
         """The ids by their texts."""
         return self.backend_tokenizer.get_vocab(with_added_tokens=True)
@@ -85,6 +102,11 @@ class KeptTokenizer:
 
 
 _INPUTS = ["input_ids", "attention_mask"]
+_RENDERED_OTHERWISE = {
+    "chat_template", "max_length", "padding", "return_assistant_tokens_mask", "return_tensors",
+    "sanitize_control_tokens", "tokenizer_kwargs", "truncation",
+}  # fmt: skip
+"""Options under which the tokenizer of transformers does what is asked."""
 
 
 def to_keep(tokenizer: Any) -> dict[str, Any] | None:

@@ -106,7 +106,7 @@ def _own(name: str, module: nn.Module) -> Iterator[Leaf]:
 
 
 def _rotations(model: Any, recipe: Recipe, length: int) -> dict[str, Rotation] | None:
-    """None where they are not positions times frequencies: cosine and sine of all positions are compared bit for bit."""
+    """None where they are not positions times frequencies: cosine and sine of each position are compared by bits."""
     found: dict[str, Rotation] = {}
     for name, table, pairs in _ropes(recipe):
         module = part(model, name)
