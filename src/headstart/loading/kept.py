@@ -16,6 +16,7 @@ from headstart.model.codes import is_quantised
 from headstart.model.gguf.files import is_gguf
 from headstart.model.kept import config as configs
 from headstart.model.kept import store, tokenizer
+from headstart.model.kept.weights import holds
 from headstart.model.recipes import find_recipe
 from headstart.model.tokens.tokenizers import load_tokenizer
 
@@ -87,7 +88,7 @@ class Kept:
 
     def keep(self, checkpoint: Checkpoint, conditions: Mapping[str, Any], passed: store.Passed) -> None:
         """Keep that, and what the model is where that is not known yet."""
-        if self.facts is None or is_quantised(checkpoint.config):
+        if self.facts is None or is_quantised(checkpoint.config) or not holds(self.source, checkpoint.config, passed):
             return
         if self._found is None and not self._keep_model(checkpoint):
             return

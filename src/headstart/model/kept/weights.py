@@ -156,6 +156,23 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
     return model
 
 
+def holds(source: str, config: Any, passed: Passed) -> bool:
+    """Whether the files have the tensors of the list under these names: transformers renames those of some models."""
+    if is_gguf(source):
+        return True
+    from headstart.model.quantised.tensors import Tensors
+
+    names = Tensors(Path(source), names_of(config)).names
+    for leaf in passed.leaves:
+        if leaf.kind == "parameter" and leaf.name not in names:
+            return False
+        if leaf.kind in ("linear", "table") and f"{leaf.name}.weight" not in names:
+            return False
+        if leaf.bias and f"{leaf.name}.bias" not in names:
+            return False
+    return True
+
+
 def _layer(model: KeptModel, leaf: Leaf, floats: ReadFloats, codes: ReadCodes) -> nn.Module:
     name = f"{leaf.name}.weight"
     if leaf.kind == "tied":
