@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.loading.kept import NOTHING_KEPT, Kept
+from headstart.loading.kept import NOTHING_KEPT, Kept, Made
 from headstart.model import generation, int4, loading, native
 from headstart.model.codes import codes_of
 from headstart.model.decoders.linears import can_quantize
@@ -170,7 +170,9 @@ class Checkpoint:
         )
         made = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks)
         if made.passed is not None and made.memory() >= WORTH_KEEPING:
-            self._kept.keep(self, self._conditions(rounded, blocks), made.passed)
+            numbers = self.weight_bytes // self.dtype.itemsize
+            of = Made(self.config, self.tokenizer, self.generation_config, numbers)
+            self._kept.keep(self._conditions(rounded, blocks), made.passed, of)
         return made
 
     def _kept_runner(self, rounded: str | None, blocks: tuple[str, ...]) -> ModelRunner | None:

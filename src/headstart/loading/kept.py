@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headstart.base.errors import HeadstartError
 from headstart.model import loading
@@ -20,8 +20,15 @@ from headstart.model.kept.weights import holds
 from headstart.model.recipes import find_recipe
 from headstart.model.tokens.tokenizers import load_tokenizer
 
-if TYPE_CHECKING:
-    from headstart.loading.checkpoint import Checkpoint
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What transformers made of a model."""
+
+    config: Any
+    tokenizer: Any
+    generation: Mapping[str, Any]
+    parameters: int
 
 
 @dataclass(frozen=True)
@@ -86,26 +93,25 @@ class Kept:
         if self.facts is not None:
             store.forget({"of": "probe", **self.facts, **conditions})
 
-    def keep(self, checkpoint: Checkpoint, conditions: Mapping[str, Any], passed: store.Passed) -> None:
+    def keep(self, conditions: Mapping[str, Any], passed: store.Passed, made: Made) -> None:
         """Keep that, and what the model is where that is not known yet."""
-        if self.facts is None or is_quantised(checkpoint.config) or not holds(self.source, checkpoint.config, passed):
+        if self.facts is None or is_quantised(made.config) or not holds(self.source, made.config, passed):
             return
-        if self._found is None and not self._keep_model(checkpoint):
+        if self._found is None and not self._keep_model(made):
             return
         store.write({"of": "probe", **self.facts, **conditions}, passed)
 
-    def _keep_model(self, checkpoint: Checkpoint) -> bool:
-        recipe, stated = find_recipe(checkpoint.config), configs.to_keep(checkpoint.config)
+    def _keep_model(self, made: Made) -> bool:
+        recipe, stated = find_recipe(made.config), configs.to_keep(made.config)
         if recipe is None or stated is None or self.facts is None:
             return False
         words, said = None, None
         with suppress(OSError, ValueError, TypeError):
-            words = None if checkpoint.tokenizer is None else tokenizer.to_keep(checkpoint.tokenizer)
-            said = json.loads(json.dumps(dict(checkpoint.generation_config)))
-        if said is None or (words is None and checkpoint.tokenizer is not None):
+            words = None if made.tokenizer is None else tokenizer.to_keep(made.tokenizer)
+            said = json.loads(json.dumps(dict(made.generation)))
+        if said is None or (words is None and made.tokenizer is not None):
             return False
-        parameters = checkpoint.weight_bytes // checkpoint.dtype.itemsize
-        store.write({"of": "model", **self.facts}, store.Found(stated, recipe, said, words, parameters))
+        store.write({"of": "model", **self.facts}, store.Found(stated, recipe, said, words, made.parameters))
         return True
 
 

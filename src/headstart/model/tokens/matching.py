@@ -8,6 +8,7 @@ from typing import Any
 from headstart.base.errors import InvalidOption
 from headstart.base.extras import extra
 from headstart.base.lazy import transformers
+from headstart.model.kept.tokenizer import real
 
 
 def matching_tokenizer(tokenizer: Any, vocab_size: int, ends: Collection[int]) -> Any:
@@ -23,6 +24,7 @@ def matching_tokenizer(tokenizer: Any, vocab_size: int, ends: Collection[int]) -
         InvalidOption: llguidance is not installed, or it cannot read this tokenizer.
     """
     library = extra("llguidance.hf", "agents")
+    tokenizer = real(tokenizer)  # it reads what is behind the class of transformers
     if not isinstance(tokenizer, transformers.PreTrainedTokenizerFast) or not ends:
         what = "a fast tokenizer" if ends else "a token that ends a text"
         raise InvalidOption(
