@@ -139,7 +139,7 @@ def side_by_side(linears: Sequence[nn.Module]) -> Any:
     return joined([plain(linear) for linear in linears])
 
 
-def plain(linear: nn.Module) -> Any:
+def plain(linear: Any) -> Any:
     """A linear layer as `nn.Linear` has it, or a grouped one; GPT-2's keep their matrices the other way round."""
     if lies_by_inputs(linear):
         return linear_of(linear.weight.detach().T.contiguous(), linear.bias.detach())

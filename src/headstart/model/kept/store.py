@@ -122,7 +122,8 @@ def read_found(facts: Mapping[str, Any]) -> Found | None:
     try:
         return Found(**{**stored, "recipe": recipe_from(stored["recipe"])})
     except (HeadstartError, TypeError, KeyError, ValueError, AttributeError) as error:
-        return _unusable(facts, error)
+        _unusable(facts, error)
+        return None
 
 
 def read_passed(facts: Mapping[str, Any]) -> Passed | None:
@@ -138,7 +139,8 @@ def read_passed(facts: Mapping[str, Any]) -> Passed | None:
         }
         return Passed(leaves, rotations, str(stored["logits"]))
     except (HeadstartError, TypeError, KeyError, ValueError, AttributeError) as error:
-        return _unusable(facts, error)
+        _unusable(facts, error)
+        return None
 
 
 def _read(facts: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -156,7 +158,8 @@ def _read(facts: Mapping[str, Any]) -> dict[str, Any] | None:
             raise TypeError("it holds no object")
         return found
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        return _unusable(facts, error)
+        _unusable(facts, error)
+        return None
 
 
 def _unusable(facts: Mapping[str, Any], error: Exception) -> None:
