@@ -60,8 +60,8 @@ class TargetOptions:
     quantize: str | None = _target(
         None,
         "Run the target on 8-bit integers, or on 4-bit ones or 8-bit ones in groups, which need a model that "
-        "headstart's own decoder runs. A GGUF file or a quantised checkpoint runs on its own codes by default where it can; 'none' "
-        "makes floats of them.",
+        "headstart's own decoder runs. A GGUF file or a quantised checkpoint runs on its own codes by default where it "
+        "can; 'none' makes floats of them.",
         kind=Quantize,
     )
     max_length: int | Literal["auto"] | None = _target(
