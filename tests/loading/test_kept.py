@@ -242,7 +242,7 @@ from headstart.loading import checkpoint
 checkpoint.WORTH_KEEPING = 0
 import headstart as hs
 engine = hs.load(sys.argv[1], max_length=96)
-print(repr(engine.generate("def", hs.Sampling(max_tokens=8, temperature=0.0, ignore_eos=True)).text))
+print(engine.generate([5, 6, 7, 8], hs.Sampling(max_tokens=8, temperature=0.0, ignore_eos=True)).tokens)
 heavy = "transformers", "huggingface_hub", "torch._dynamo", "sympy", "scipy", "jinja2"
 print([name for name in heavy if name in sys.modules])
 """
