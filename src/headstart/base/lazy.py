@@ -23,3 +23,33 @@ def lazily(package: str, **modules: str) -> Callable[[str], Any]:
         return value
 
     return attribute
+
+
+class Deferred:
+    """A library that is imported when a name or a module of it is first used: what starts without it does not wait."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._first: list[Callable[[Any], object]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        library = import_module(self._name)
+        while self._first:
+            self._first.pop()(library)
+        found = getattr(library, name, None)
+        if found is None:  # a module that nothing has imported yet is no attribute
+            found = import_module(f"{self._name}.{name}")
+        setattr(self, name, found)
+        return found
+
+    def first(self, act: Callable[[Any], object]) -> None:
+        """Do this with the library before it is used: now, if it has been imported already."""
+        if self._name in sys.modules:
+            act(sys.modules[self._name])
+        else:
+            self._first.append(act)
+
+
+huggingface_hub: Any = Deferred("huggingface_hub")
+transformers: Any = Deferred("transformers")
+"""Seconds of imports that a model whose probe was kept does without: see `headstart.model.kept`."""

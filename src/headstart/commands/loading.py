@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from headstart.base.errors import InvalidOption
+from headstart.base.lazy import transformers
 from headstart.base.options import option, values_of
 from headstart.commands.terminal import note
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -64,13 +65,16 @@ def penalty_for(target: str, asked: float | None) -> float:
     return BUNDLED_PENALTY if target == "bundled" else Sampling().repetition_penalty
 
 
+def without_bars(library: Any) -> None:
+    """No bars of transformers: they count tensors, not bytes, and are gone before they can be read."""
+    library.utils.logging.disable_progress_bar()
+
+
 @contextmanager
 def shown_loading(console: Console, target: str) -> Iterator[None]:
     """A note on a terminal while a target is loaded: importing torch alone takes seconds."""
     with note(console, f"loading {target} …"):
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()  # it counts tensors, not bytes, and is gone before it can be read
+        transformers.first(without_bars)
         yield
 
 

@@ -25,7 +25,7 @@ from headstart.loading.choice import SELF_INT4, Choice
 from headstart.loading.drafters import build
 from headstart.loading.options import DraftTree, EngineOptions
 from headstart.loading.pacing import make_pacing
-from headstart.model.memory import MemoryNeed, free_bytes, preflight
+from headstart.model.memory import WORTH_RELEASING, MemoryNeed, free_bytes, preflight, release_files
 from headstart.model.runner import ModelRunner
 from headstart.pacing import Pacing
 from headstart.types import Rule
@@ -249,7 +249,7 @@ class Assembly:
             self.choice.drafters, self.context(runner), self.drafts, ahead=given.ahead, threads=given.draft_threads
         )
         facts = self.facts(runner)
-        return assemble(
+        engine = assemble(
             runner,
             self.target.tokenizer,
             made,
@@ -264,6 +264,9 @@ class Assembly:
             target_name=self.target.label,
             reason=self.choice.reason,
         )
+        if runner.memory() >= WORTH_RELEASING:
+            release_files()  # what drafters have read, and what was needed for a moment only
+        return engine
 
 
 def check_store(given: object) -> None:

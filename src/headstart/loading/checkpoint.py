@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.model import generation, int4, loading
+from headstart.loading.kept import NOTHING_KEPT, Kept, Made
+from headstart.model import generation, int4, loading, native
 from headstart.model.codes import codes_of
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
+from headstart.model.kept.config import KeptConfig, real
+from headstart.model.kept.weights import kept_model
 from headstart.model.memory import MemoryNeed
+from headstart.model.reading import first_line
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
 
 DEFAULT_LENGTH = 4096
+WORTH_KEEPING = 2**23
+"""Bytes of weights. What is found out of smaller models is found out again sooner than it is looked up."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +62,16 @@ class Checkpoint:
         dtype: str | torch.dtype = "auto",
         max_length: int | Literal["auto"] | None = None,
         trust_remote_code: bool = False,
+        probe: Literal["kept", "always"] = "kept",
     ) -> None:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
-        self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
-        self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
+        self._kept = Kept.of(self.source) if probe == "kept" and not trust_remote_code else NOTHING_KEPT
+        if (known := self._kept.known()) is not None:
+            self.config, self.tokenizer = known
+        else:
+            self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
+            self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
         self.dtype = loading.choose_dtype(dtype, self.config, device)
         self.limit = loading.context_limit(self.config)
         self.length = self._length(max_length, role)
@@ -73,11 +88,19 @@ class Checkpoint:
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Every id that ends a text, by generation config, model config or tokenizer."""
-        return generation.eos_token_ids(self.source, self.config, self.tokenizer)
+        return generation.eos_token_ids(self.source, self.config, self.tokenizer, self.generation_config)
+
+    @property
+    def generation_config(self) -> Mapping[str, Any]:
+        """How the model's makers would sample; {} where they do not say."""
+        kept = self._kept.generation
+        return generation.generation_config(self.source) if kept is None else kept
 
     @property
     def weight_bytes(self) -> int:
         """Of all weights in their dtype, from the config alone."""
+        if self._kept.parameters is not None:
+            return self._kept.parameters * self.dtype.itemsize
         return loading.weight_bytes(self.source, self.config, self.dtype)
 
     @property
@@ -131,17 +154,51 @@ class Checkpoint:
             )
         if quantize not in self._runners:
             blocks = self.blocks(quantize)
-            model = loading.load_weights(
-                self.source,
-                self.config,
-                self.dtype,
-                self._device,
-                trust_remote_code=self._trust,
-                packed=bool(blocks),
-            )
             rounded = None if blocks else wanted.rounded
-            self._runners[quantize] = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks)
+            self._runners[quantize] = self._kept_runner(rounded, blocks) or self._new_runner(rounded, blocks)
         return self._runners[quantize]
+
+    def _new_runner(self, rounded: str | None, blocks: tuple[str, ...]) -> ModelRunner:
+        """Made of the modules of transformers, and probed."""
+        model = loading.load_weights(
+            self.source,
+            real(self.config),
+            self.dtype,
+            self._device,
+            trust_remote_code=self._trust,
+            packed=bool(blocks),
+        )
+        made = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks)
+        if made.passed is not None and made.memory() >= WORTH_KEEPING:
+            numbers = self.weight_bytes // self.dtype.itemsize
+            of = Made(self.config, self.tokenizer, self.generation_config, numbers)
+            self._kept.keep(self._conditions(rounded, blocks), made.passed, of)
+        return made
+
+    def _kept_runner(self, rounded: str | None, blocks: tuple[str, ...]) -> ModelRunner | None:
+        """Made without them, of what was kept; None where nothing was, or where it is not true any more."""
+        if self._device.type != "cpu" or rounded in int4.KINDS or not isinstance(self.config, KeptConfig):
+            return None
+        conditions = self._conditions(rounded, blocks)
+        if (passed := self._kept.passed(conditions)) is None:
+            return None
+        try:
+            model = kept_model(self.source, self.config, self.dtype, passed)
+            return ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed)
+        except Exception as error:  # whatever it is, the model is loaded as it was the first time, which says why
+            log.warning("%s: what was kept of it cannot be used (%s)", self.label, first_line(error))
+            self._kept.forget(conditions)
+            return None
+
+    def _conditions(self, rounded: str | None, blocks: tuple[str, ...]) -> dict[str, Any]:
+        """What the way in which it passed the probe depends on, beside the model."""
+        return {
+            "dtype": str(self.dtype),
+            "quantize": rounded,
+            "blocks": blocks,
+            "length": self.length,
+            "kernels": native.kernels().name if native.available() else None,
+        }
 
     def some_text(self) -> list[int]:
         """A few tokens to begin a text with."""

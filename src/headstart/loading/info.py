@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.base.errors import DamagedModel, HeadstartError, InvalidOption, UnsupportedModel
+from headstart.base.lazy import transformers
 from headstart.loading.checkpoint import Checkpoint, check_quantize, find_device
 from headstart.loading.choice import MTP, SELF_INT4, choose, holds_mtp
 from headstart.loading.known_heads import head_for
@@ -187,7 +187,7 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
 def _modules(checkpoint: Checkpoint) -> Any:
     """The model without its weights; None for one whose class is in its own repository."""
     config = plain(checkpoint.config)
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         return None
     with reading(checkpoint.source):
         return without_memory(config)
@@ -209,7 +209,7 @@ def _states(recipe: Recipe, checkpoint: Checkpoint) -> int:
 
 
 def _architecture(config: Any) -> str:
-    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         return str(model_class(config).__name__)
     return str((getattr(config, "architectures", None) or ["of its repository"])[0])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.base.errors import HeadstartError
+from headstart.loading.kept import Kept
 from headstart.model import loading
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.reading import object_in
@@ -43,8 +44,11 @@ def _known() -> list[tuple[Path, Mapping[str, Any]]]:
 
 def _config(source: str) -> Mapping[str, Any]:
     if gguf.is_gguf(source):
-        config: Mapping[str, Any] = loading.load_config(source, trust_remote_code=False).to_dict()
-        return config
+        known = Kept.of(source).config
+        found: Mapping[str, Any] = (
+            loading.load_config(source, trust_remote_code=False) if known is None else known
+        ).to_dict()
+        return found
     folder = loading.config_folder(source)
     return object_in(folder / "config.json") if folder else {}
 

@@ -22,7 +22,7 @@ from headstart.loading.assembly import Assembly, check_store
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
 from headstart.loading.choice import SELF_INT4, Choice, DrafterName, choose
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.model import generation, loading, native
+from headstart.model import loading, native
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
 from headstart.types import Rule
@@ -71,7 +71,7 @@ class Target:
     @property
     def generation_config(self) -> Mapping[str, Any]:
         """How the model's makers would sample; {} where they do not say."""
-        return generation.generation_config(self.checkpoint.source)
+        return self.checkpoint.generation_config
 
     @property
     def usual_drafters(self) -> tuple[str, ...]:
@@ -173,6 +173,7 @@ class Target:
             device=self.device if device is None else device,
             max_length=given.max_length,
             trust_remote_code=given.trust_remote_code,
+            probe=given.probe,
         )
 
     @property

@@ -69,6 +69,11 @@ class TargetOptions:
         "requests that run at once, up to the model's limit. Default: the model's limit, at most 4096.",
         "--max-length", "--max-model-len", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
     )  # fmt: skip
+    probe: Literal["kept", "always"] = _target(
+        "kept",
+        "'always' compares the kernels with transformers' modules at this start too, instead of believing what was "
+        "found out about the same files at an earlier one, and keeps nothing.",
+    )
     cpu_level: str | None = _target(
         None, "The level of the processor's instructions for which the compiled kernels are taken: 'avx2' or 'neon', "
         f"say; 'headstart info' lists those here. It holds for the whole process. Default: {VARIABLE} of the "

@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import initialization
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.pytorch_utils import Conv1D
 
+from headstart.base.lazy import transformers
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
+from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.recipes import find_recipe, recipe_of
 
 
@@ -24,12 +23,12 @@ def joined_with(config: Any, module: str) -> list[str]:
 
 def model_class(config: Any) -> Any:
     """The class of transformers that a causal LM with this config has."""
-    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    return transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
 def without_memory(config: Any) -> Any:
     """The model that a config describes, on no device: for its names and shapes."""
-    with torch.device("meta"), initialization.no_init_weights():
+    with torch.device("meta"), transformers.initialization.no_init_weights():
         model = model_class(config)(config)
     model.tie_weights()
     return model
@@ -37,7 +36,7 @@ def without_memory(config: Any) -> Any:
 
 def empty(config: Any, dtype: torch.dtype) -> Any:
     """The model on the CPU, its floats still to be read."""
-    with initialization.no_init_weights():
+    with transformers.initialization.no_init_weights():
         model = model_class(config)._from_config(config, dtype=dtype)
     model.tie_weights()
     return model
@@ -50,10 +49,11 @@ def with_codes(
 
     coded: gives such a layer for a linear layer or an embedding by its name; None where it stays floats.
     """
-    with torch.device("meta"), initialization.no_init_weights():
+    with torch.device("meta"), transformers.initialization.no_init_weights():
         model = model_class(config)._from_config(config, dtype=dtype)
     for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear | Conv1D | nn.Embedding) and (layer := coded(name, module)) is not None:
+        taken = isinstance(module, nn.Linear | nn.Embedding) or lies_by_inputs(module)
+        if taken and (layer := coded(name, module)) is not None:
             model.set_submodule(name, layer)
     recipe = recipe_of(config)
     base = getattr(model, model.base_model_prefix).to_empty(device="cpu")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import GenerationConfig
-
 from headstart.base.errors import ModelNotFound, UnsupportedModel
+from headstart.base.lazy import transformers
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.reading import reading
 
 
-def eos_token_ids(source: str, config: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a text: the generation config's if it names any, else the model's and the tokenizer's."""
-    named = generation_config(source).get("eos_token_id")
+def eos_token_ids(
+    source: str, config: Any, tokenizer: Any, generation: Mapping[str, Any] | None = None
+) -> frozenset[int]:
+    """Every id that ends a text: the generation config's if it names any, else the model's and the tokenizer's.
+
+    generation: what the generation config says; None reads it.
+    """
+    named = (generation_config(source) if generation is None else generation).get("eos_token_id")
     if named is None:
         named = config.get_text_config().eos_token_id
     if named is None and tokenizer is not None:
@@ -36,7 +41,7 @@ def generation_config(source: str) -> dict[str, Any]:
         return {}
     try:
         with reading(source):
-            found: dict[str, Any] = GenerationConfig.from_pretrained(source).to_diff_dict()
+            found: dict[str, Any] = transformers.GenerationConfig.from_pretrained(source).to_diff_dict()
             return found
     except ModelNotFound:
         if folder.is_dir():

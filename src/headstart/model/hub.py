@@ -14,9 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 
-from huggingface_hub import constants, get_session, snapshot_download
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+from headstart.base.lazy import huggingface_hub
 
 SECONDS = 3.0
 """How long the hub may take to answer."""
@@ -27,7 +25,7 @@ _KEPT_SECONDS = 60
 @contextmanager
 def hub(source: str) -> Iterator[str]:
     """While a model is read: yields why the hub cannot be reached for it, or "" where it can or need not be."""
-    if not _is_hub_id(source) or constants.is_offline_mode():
+    if not _is_hub_id(source) or (constants := huggingface_hub.constants).is_offline_mode():
         yield ""
         return
     why = _unreachable(constants.ENDPOINT, int(time.monotonic() / _KEPT_SECONDS))
@@ -42,15 +40,15 @@ def folder_of(source: str | Path) -> Path:
     """The directory of a model: its own, or where the configs and weights of a hub id are kept, fetched if need be."""
     if Path(source).is_dir():
         return Path(source)
-    return Path(snapshot_download(str(source), allow_patterns=["*.json", "*.safetensors"]))
+    return Path(huggingface_hub.snapshot_download(str(source), allow_patterns=["*.json", "*.safetensors"]))
 
 
 def _is_hub_id(source: str) -> bool:
     if Path(source).exists():
         return False
     try:
-        validate_repo_id(source)
-    except HFValidationError:
+        huggingface_hub.utils.validate_repo_id(source)
+    except huggingface_hub.errors.HFValidationError:
         return False
     return True
 
@@ -62,7 +60,7 @@ def _unreachable(endpoint: str, _minute: int) -> str:
 
     def ask() -> None:
         try:
-            get_session().head(endpoint, timeout=SECONDS)
+            huggingface_hub.get_session().head(endpoint, timeout=SECONDS)
         except Exception as error:  # of whichever HTTP client the library uses
             found.append(str(error) or type(error).__name__)
         else:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.decoders.parts import plain, recipe_for
 from headstart.model.grouped import GroupedWeights
 from headstart.model.threads import threads
@@ -57,7 +57,7 @@ def round_matrices(model: Any, kind: str = "int4") -> None:
         )
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if isinstance(child, (nn.Linear, Conv1D)):
+            if isinstance(child, nn.Linear) or lies_by_inputs(child):
                 linear = plain(child)
                 weight, bias = linear.weight.detach(), linear.bias
                 eight = kind != "int4" or child is model.lm_head

@@ -10,18 +10,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.utils import cached_file
-from transformers.utils import logging as transformers_logging
 
 from headstart.base.errors import ModelNotFound, PickleCheckpoint
+from headstart.base.lazy import transformers
 from headstart.model import cache, native
 from headstart.model.cache import LayerShape
 from headstart.model.coded import fits_kernels
 from headstart.model.codes import codes_of, is_quantised
 from headstart.model.decoders import parts
-from headstart.model.decoders.attention import IMPLEMENTATION
+from headstart.model.decoders.attention import IMPLEMENTATION, register
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
 from headstart.model.layer_configs import sizes_of
@@ -82,7 +79,7 @@ def config_folder(source: str) -> Path | None:
     if gguf.is_gguf(source):
         return None
     with suppress(OSError), hub(source):
-        found = cached_file(source, "config.json")
+        found = transformers.utils.cached_file(source, "config.json")
         return None if found is None else Path(found).parent
     return None
 
@@ -176,7 +173,7 @@ def _read_model(source: str, config: Any, dtype: torch.dtype, size: int, *, trus
     if Path(source).is_dir():
         check_amount(Path(source), size // dtype.itemsize, names_of(config))
     with unreported():
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
             source,
             config=config,
             dtype=dtype,
@@ -205,6 +202,7 @@ def adopt(model: Any) -> Any:
     """Prepare a model already in memory: eval mode, no gradients, our attention."""
     check_class(type(model), model.config)
     model.eval().requires_grad_(False)
+    register()
     model.set_attn_implementation(IMPLEMENTATION)
     return model
 
@@ -221,7 +219,7 @@ def weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
 
 
 def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    model_class = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model_class is None:
         return sum(file.stat().st_size for file in Path(source).glob("*.safetensors"))
     with torch.device("meta"):
@@ -257,14 +255,14 @@ def _kept(config: Any) -> tuple[Mapping[int, LayerShape], Mapping[int, StateShap
 @contextmanager
 def _progress(wanted: bool) -> Iterator[None]:
     """transformers' progress bar, only for loads that take long enough to want one."""
-    shown = transformers_logging.is_progress_bar_enabled()
+    shown = transformers.utils.logging.is_progress_bar_enabled()
     if shown and not wanted:
-        transformers_logging.disable_progress_bar()
+        transformers.utils.logging.disable_progress_bar()
     try:
         yield
     finally:
         if shown:
-            transformers_logging.enable_progress_bar()
+            transformers.utils.logging.enable_progress_bar()
 
 
 def weight_files(folder: Path, *, convert: str) -> list[Path]:

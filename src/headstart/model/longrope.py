@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 KIND = "longrope"
 
@@ -23,6 +22,8 @@ def fix_rotation(model: Any, length: int) -> None:
     """Fix all such rotations of a transformers model in place. length: of the longest text, in tokens."""
     for rotary, layers, frequencies in _rotations(model):
         more = {} if layers is None else {"layer_type": layers}
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # few models turn so
+
         found, _ = ROPE_INIT_FUNCTIONS[KIND](rotary.config, frequencies.device, seq_len=length, **more)
         frequencies.copy_(found)
         # of another kind than "longrope" or "dynamic", transformers computes no frequencies again

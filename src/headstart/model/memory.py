@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base.errors import NotEnoughMemory
@@ -17,6 +22,10 @@ _GIB = 2**30
 
 _DONTNEED = 4
 """MADV_DONTNEED of Linux."""
+
+
+WORTH_RELEASING = 2**23
+"""Bytes of weights. To look where files are mapped takes longer than to load a tiny model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,17 @@ def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
         f"{total / _GIB:.2f} GiB are needed and {free / _GIB:.2f} GiB are free on {device} ({parts})",
         hint="lower max_length or max_batch_size (the KV cache grows with both), or load a smaller model",
     )
+
+
+def release(data: NDArray[Any]) -> None:
+    """Give back the memory in which a part of a file is mapped, on Linux; its pages come back when they are read."""
+    begin = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    owner: Any = data
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    if sys.platform == "linux" and isinstance(owner, mmap.mmap) and end > begin:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONTNEED)
 
 
 def release_files() -> None:

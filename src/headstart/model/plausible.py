@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from transformers.activations import ACT2FN
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
 from headstart.base.errors import UnsupportedModel
+from headstart.base.lazy import transformers
 
 _AGAIN = "compare config.json with the original's, or copy or download the checkpoint again"
 _TEXT = ("text_config", "llm_config", "language_config")
@@ -49,8 +47,8 @@ _OF_ROPE = frozenset({
     "rope_theta", "factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "beta_fast",
     "beta_slow", "attention_factor", "partial_rotary_factor",
 })  # fmt: skip
-_ROPE_TYPES = frozenset({"default", "mrope", "su", *ROPE_INIT_FUNCTIONS})
-"""The kinds that transformers makes angles for; "su" and "mrope" are older names in published configs."""
+_OLDER_ROPE_TYPES = frozenset({"default", "mrope", "su"})
+"""Kinds of rotation under names that published configs have beside those of transformers."""
 _KINDS = ("full_attention", "sliding_attention")
 
 
@@ -75,7 +73,7 @@ def _wrong(part: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         yield from _numbers(part, key, _positive)
     for key in _ACTIVATIONS:
         found = part.get(key)
-        if found is not None and (not isinstance(found, str) or found not in ACT2FN):
+        if found is not None and (not isinstance(found, str) or found not in transformers.activations.ACT2FN):
             yield key, found, "and there is no such activation"
     for key in ("partial_rotary_factor", "rotary_pct"):
         yield from _numbers(part, key, _part_of_one)
@@ -152,10 +150,11 @@ def _rope(part: Mapping[str, Any], key: str) -> Iterator[tuple[str, Any, str]]:
         yield key, found, "and must be an object"
         return
     nested = [(f"{key}.{kind}", each) for kind, each in found.items() if isinstance(each, Mapping)]
+    rope_types = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS.keys()
     for name, rope in nested or [(key, found)]:
         for field in ("rope_type", "type"):
             kind = rope.get(field)
-            if kind is not None and (not isinstance(kind, str) or kind not in _ROPE_TYPES):
+            if kind is not None and (not isinstance(kind, str) or kind not in _OLDER_ROPE_TYPES | rope_types):
                 yield f"{name}.{field}", kind, "a rotation that transformers does not know"
         for field in _OF_ROPE:
             for _, value, why in _numbers(rope, field, _part_of_one if "partial" in field else _positive):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders import Decoder
 from headstart.model.decoders.attention import IMPLEMENTATION
+from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.packed import Packed, Segment
 from headstart.model.reading import first_line
@@ -45,8 +45,7 @@ class Probe:
     def __init__(self, model: Any) -> None:
         self._model = model
         text = model.config.get_text_config()
-        generator = torch.Generator().manual_seed(0)
-        self._tokens = torch.randint(int(text.vocab_size), (TOKENS,), generator=generator).tolist()
+        self._tokens = tokens_of(int(text.vocab_size))
         self._layers = int(text.num_hidden_layers)
         model.set_attn_implementation("eager")
         try:
@@ -76,34 +75,25 @@ class Probe:
         if recipe is not None:
             return _stored(recipe)
         recorder = _ShapeRecorder()
-        error = self._error(ModulesDecoder(self._model, recorder.shapes), recorder)
-        self._judge(error, None, reached=len(recorder.shapes))
+        found = self._logits(ModulesDecoder(self._model, recorder.shapes), recorder)
+        self._judge(self._off(found), None, reached=len(recorder.shapes))
         return recorder.shapes
 
-    def check(self, decoder: Decoder) -> None:
-        """Raise `UnsupportedModel` unless this decoder gives the model's logits."""
-        error = self._error(decoder, decoder.new_cache(1, CAPACITY))
-        self._judge(error, decoder.quantize, reached=self._layers)
+    def check(self, decoder: Decoder) -> Tensor:
+        """The decoder's logits [V] of the last token; raises `UnsupportedModel` unless they are the model's."""
+        found = self._logits(decoder, decoder.new_cache(1, CAPACITY))
+        self._judge(self._off(found), decoder.quantize, reached=self._layers)
+        return found
 
-    @torch.inference_mode()
-    def _error(self, decoder: Decoder, cache: Slots) -> float:
-        """The largest error of the last logits, relative to their spread."""
-        model, tokens, half = self._model, self._tokens, TOKENS // 2
+    def _logits(self, decoder: Decoder, cache: Slots) -> Tensor:
+        model = self._model
         try:
-            # of a draft of three the second is kept: what the others left must not be seen
-            first = Draft((tokens[0], tokens[half - 1], tokens[1]), (-1, -1, 1))
-            decoder.run(Packed([Segment(0, tuple(tokens[: half - 1]), first)], cache, model.dtype, model.device))
-            cache.keep(0, half - 1, (1,))
-            # [x0 | a sibling that must stay unseen, then the true chain]: position, mask and path all matter
-            rest = tokens[half + 1 :]
-            draft = Draft((tokens[0], *rest), (-1, -1, *range(1, len(rest))))
-            ours = decoder.run(Packed([Segment(0, (tokens[half],), draft)], cache, model.dtype, model.device))
+            return run(decoder, cache, self._tokens, model.dtype, model.device)
         except (TypeError, AttributeError, RuntimeError) as error:
             raise UnsupportedModel(
                 f"{model.config.model_type} cannot be driven through transformers' attention interface: {error}",
                 hint="choose a model whose layers pass keyword arguments to their attention (Llama, Qwen, ...)",
             ) from error
-        return self._off(ours.logits[-1])
 
     def _rounds(self) -> bool:
         """Whether a right forward may be off by more than the order of its sums."""
@@ -136,7 +126,7 @@ class Probe:
             return (out.float() * (1 + torch.finfo(out.dtype).eps * turn)).to(out.dtype)
 
         coded = list(self._coded())
-        linears = [each for each in model.modules() if isinstance(each, nn.Linear | Conv1D)]
+        linears = [each for each in model.modules() if isinstance(each, nn.Linear) or lies_by_inputs(each)]
         hooks = [linear.register_forward_hook(off) for linear in (*linears, *coded)]
         hooks += [linear.register_forward_pre_hook(rounded) for linear in coded]
         model.set_attn_implementation("eager")
@@ -171,6 +161,28 @@ class Probe:
             if self._most <= _USUAL
             else f"it magnifies what {self._model.dtype} rounds: dtype='float32' may run it".replace("torch.", ""),
         )
+
+
+def tokens_of(vocabulary: int) -> list[int]:
+    """The tokens of the probe, for a model with so many."""
+    generator = torch.Generator().manual_seed(0)
+    found: list[int] = torch.randint(vocabulary, (TOKENS,), generator=generator).tolist()
+    return found
+
+
+@torch.inference_mode()
+def run(decoder: Decoder, cache: Slots, tokens: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The logits [V] after the last token, in two forwards: a prefix with a draft of which one token is kept, and a
+    tree."""
+    half = TOKENS // 2
+    # of a draft of three the second is kept: what the others left must not be seen
+    first = Draft((tokens[0], tokens[half - 1], tokens[1]), (-1, -1, 1))
+    decoder.run(Packed([Segment(0, tuple(tokens[: half - 1]), first)], cache, dtype, device))
+    cache.keep(0, half - 1, (1,))
+    # [x0 | a sibling that must stay unseen, then the true chain]: position, mask and path all matter
+    rest = tokens[half + 1 :]
+    draft = Draft((tokens[0], *rest), (-1, -1, *range(1, len(rest))))
+    return decoder.run(Packed([Segment(0, (tokens[half],), draft)], cache, dtype, device)).logits[-1]
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from headstart.base.errors import DamagedModel, HeadstartError, ModelNotFound, NotEnoughMemory, UnsupportedModel
@@ -61,12 +61,20 @@ def _typed(source: str, error: BaseException) -> HeadstartError:
     if isinstance(error, MemoryError):
         return NotEnoughMemory(f"there is no memory for {source!r}", hint="load a smaller model")
     said = first_line(error)
-    if not isinstance(error, (ValueError, StrictDataclassError)):  # of a key or an index, the message alone says little
+    if not isinstance(error, ValueError) and not _is_strict(
+        error
+    ):  # of a key or an index, the message alone says little
         said = f"{type(error).__name__}: {said}"
     return UnsupportedModel(
         f"{source!r} cannot be loaded: {said}",
         hint="check that its files are whole, and that this version of transformers knows the model's type",
     )
+
+
+def _is_strict(error: BaseException) -> bool:
+    """Whether a config's class has refused a value, in words that say all."""
+    library: Any = sys.modules.get("huggingface_hub.errors")  # nothing can be of its classes before it is imported
+    return library is not None and isinstance(error, library.StrictDataclassError)
 
 
 def first_line(error: BaseException) -> str:

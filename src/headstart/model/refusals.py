@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-
 from headstart.base.errors import RemoteCodeRequired, UnsupportedModel
+from headstart.base.lazy import transformers
 from headstart.model.recipes import BUILDERS, recipe_of
 from headstart.model.wrappers import SAME_WHOLE
 
@@ -30,11 +28,11 @@ def check_config(config: Any) -> None:
             f"after a rejected draft; and {unknown}",
             hint=_OTHERS,
         )
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         if getattr(config, "auto_map", None):
             return  # the user has allowed remote code; the probe at load decides
         raise UnsupportedModel(f"{name} is not a causal language model", hint="choose a *ForCausalLM model")
-    check_class(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], config)
+    check_class(transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], config)
 
 
 def check_class(model_class: Any, config: Any) -> None:
@@ -71,7 +69,7 @@ def _unknown(config: Any) -> str:
 
 def refuse_remote_code(source: str, config: Mapping[str, Any]) -> None:
     """config: what config.json says. Of a hub id, transformers refuses remote code itself."""
-    if config.get("auto_map") and config.get("model_type") not in {*CONFIG_MAPPING, *SAME_WHOLE}:
+    if config.get("auto_map") and config.get("model_type") not in {*transformers.CONFIG_MAPPING, *SAME_WHOLE}:
         raise RemoteCodeRequired(
             f"{source} needs Python code from its own repository ({config['auto_map']})",
             hint="read that code; if you trust it, pass trust_remote_code=True",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -17,17 +18,17 @@ from headstart.model.decoders import Decoder
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
+from headstart.model.kept.store import Changed, Passed, digest_of
+from headstart.model.kept.weights import listed
 from headstart.model.loading import context_limit
 from headstart.model.longrope import fix_rotation
-from headstart.model.memory import bytes_of, release_files
+from headstart.model.memory import WORTH_RELEASING, bytes_of, release_files
 from headstart.model.packed import Forward, Packed, Segment
-from headstart.model.probe import CAPACITY, Probe
+from headstart.model.probe import CAPACITY, Probe, run, tokens_of
 from headstart.model.wrappers import media_tokens
 
 DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
-_WORTH_RELEASING = 2**23
-"""Bytes of weights. To look where files are mapped takes longer than to load a tiny model."""
 
 
 class ModelRunner:
@@ -41,11 +42,13 @@ class ModelRunner:
         quantize: str | None = None,
         decoder: Literal["auto", "fused", "lean", "modules"] = "auto",
         blocks: tuple[str, ...] = (),
+        passed: Passed | None = None,
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
         of these that takes the model. `quantize`: None, "int8", "int4" or "int8-grouped" (which only the row kernels
         run), or "auto" for int8 where they run it. `blocks`: what the model's matrices are in a GGUF file or a
-        quantised checkpoint."""
+        quantised checkpoint. `passed`: how this model passed the probe before, if it is one that was kept; the probe is
+        then not run, and what was kept is compared."""
         self.model = model
         self.blocks = blocks
         self.config = model.config
@@ -58,19 +61,45 @@ class ModelRunner:
         """Tokens that no prompt may hold, and what each stands for: an image, say, which this model does not see."""
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
-        fix_rotation(model, self.max_length)
+        self.passed = passed
+        """How it passed the probe, where that can be kept for the next start."""
         self._rounded = quantize if quantize in int4.KINDS else None
+        if passed is None:
+            self._decoder = self._proven(decoder, quantize)
+        else:
+            self._decoder = self._build("fused", quantize, {})
+            self._compare(passed)
+        self.shapes = self._decoder.shapes
+        if self.memory() >= WORTH_RELEASING:
+            release_files()
+
+    def _proven(self, wanted: str, quantize: str | None) -> Decoder:
+        """A decoder that gives the model's own logits."""
+        model = self.model
+        fix_rotation(model, self.max_length)
         if self._rounded is not None:
             int4.round_matrices(
                 model, self._rounded
             )  # before the probe: the model whose distribution is kept is the rounded one
         probe = Probe(model)
         shapes = probe.shapes()
-        self._decoder = self._build(decoder, quantize, shapes)
-        self.shapes = self._decoder.shapes
-        probe.check(self._decoder)
-        if self.memory() >= _WORTH_RELEASING:
-            release_files()
+        seen = None if self._rounded is not None else listed(model, self.max_length)
+        decoder = self._build(wanted, quantize, shapes)
+        logits = probe.check(decoder)
+        if seen is not None and isinstance(decoder, FusedDecoder):
+            self.passed = replace(seen, logits=digest_of(logits))
+        return decoder
+
+    def _compare(self, passed: Passed) -> None:
+        """Run the probe's tokens, whose logits must be those with which the model passed, bit for bit.
+
+        Raises:
+            Changed: they are not.
+        """
+        cache = self._decoder.new_cache(1, CAPACITY)
+        found = run(self._decoder, cache, tokens_of(self.vocab_size), self.dtype, self.device)
+        if digest_of(found) != passed.logits:
+            raise Changed("its logits are not those with which it passed the probe")
 
     def _build(self, wanted: str, quantize: str | None, shapes: Mapping[int, LayerShape]) -> Decoder:
         length = max(self.max_length, CAPACITY)

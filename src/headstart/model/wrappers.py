@@ -11,10 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from transformers import AutoConfig, PretrainedConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
 from headstart.base.errors import UnsupportedModel
+from headstart.base.lazy import transformers
 
 WRAPPERS = frozenset({
     "aria", "aya_vision", "cohere2_vision", "deepseek_vl", "deepseek_vl_hybrid", "exaone4_5", "gemma3", "gemma4",
@@ -87,12 +85,12 @@ def text_of(config: Any) -> Any:
 
 def config_of(source: str, *, trust_remote_code: bool) -> Any:
     """The config of transformers of a directory or hub id."""
-    stated, _ = PretrainedConfig.get_config_dict(source)
+    stated, _ = transformers.PretrainedConfig.get_config_dict(source)
     kind = SAME_WHOLE.get(stated.get("model_type", ""))
     if kind is None or trust_remote_code:
-        return AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+        return transformers.AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
     said = {name: value for name, value in stated.items() if name not in ("architectures", "auto_map", "model_type")}
-    return CONFIG_MAPPING[kind](**said, name_or_path=source)
+    return transformers.CONFIG_MAPPING[kind](**said, name_or_path=source)
 
 
 def is_wrapped(config: Any) -> bool:
@@ -146,11 +144,11 @@ def _with_causal_class(text: Any) -> Any:
     if kind == "glm4":  # whose class takes other values for what these leave out
         said["rope_parameters"].setdefault("partial_rotary_factor", 1.0)
         said["head_dim"] = text.hidden_size // text.num_attention_heads
-    known, plain = CONFIG_MAPPING[kind]().to_dict(), type(text)().to_dict()
+    known, plain = transformers.CONFIG_MAPPING[kind]().to_dict(), type(text)().to_dict()
     for name in sorted(said.keys() - known.keys()):
         if said.pop(name) not in (None, plain.get(name)):
             raise UnsupportedModel(
                 f"{text.model_type} states {name}={getattr(text, name)!r:.60}, which {kind} does not know",
                 hint="choose another checkpoint of this model",
             )
-    return CONFIG_MAPPING[kind](**said)
+    return transformers.CONFIG_MAPPING[kind](**said)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart.base.errors import InvalidFile
+from headstart.base.lazy import transformers
 from headstart.base.options import values_of
 from headstart.base.web.build import page
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -50,11 +51,9 @@ def load(target: str, drafter: Sequence[str], loading: TargetOptions, options: E
     Raises:
         HeadstartError: it cannot be loaded.
     """
-    from transformers.utils import logging as transformers_logging
-
     from headstart.loading.load import Target
 
-    transformers_logging.disable_progress_bar()
+    transformers.first(lambda library: library.utils.logging.disable_progress_bar())
     loaded = Target(target, **values_of(loading))
     engine = loaded.engine(drafters_of(drafter), **values_of(options))
     return Loaded(engine, loaded.generation_config, loaded.checkpoint.fingerprint)

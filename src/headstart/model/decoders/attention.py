@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface
 
+from headstart.base.lazy import transformers
 from headstart.model.cache import KVCache
 from headstart.model.packed import Packed
 
@@ -125,4 +125,6 @@ def _capped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, ho
     return weights[..., :-1].to(query.dtype) @ values
 
 
-AttentionInterface.register(IMPLEMENTATION, attend)
+def register() -> None:
+    """Let modules of transformers ask for `attend` by the name `IMPLEMENTATION`."""
+    transformers.AttentionInterface.register(IMPLEMENTATION, attend)

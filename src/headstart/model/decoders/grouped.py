@@ -62,7 +62,12 @@ class GroupedEmbedding(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The whole table in floats, without the factor, for what cannot take codes: it is made at every call."""
-        return torch.from_numpy(self.held.read().dequantise()).to(self.dtype)
+        made = torch.empty(self.num_embeddings, self.embedding_dim, dtype=self.dtype)
+        step = max(1, _AT_ONCE // self.embedding_dim)
+        for first in range(0, len(made), step):
+            rows = slice(first, min(first + step, len(made)))
+            made[rows] = torch.from_numpy(self.held.read(rows).dequantise())
+        return made
 
     def forward(self, ids: Tensor) -> Tensor:
         rows = self.held.read(ids.reshape(-1).numpy()).dequantise()

@@ -6,6 +6,7 @@ batches. int8 weights are half the bytes again. The plain layer is the twin both
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -120,6 +121,12 @@ def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     if bias is not None:
         layer.bias = nn.Parameter(bias, requires_grad=False)
     return layer
+
+
+def lies_by_inputs(module: Any) -> bool:
+    """Whether this is a `Conv1D` of transformers, whose matrix is [inputs, outputs]."""
+    library: Any = sys.modules.get("transformers.pytorch_utils")  # no module is one before that is imported
+    return library is not None and isinstance(module, library.Conv1D)
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
-from headstart.model.decoders.linears import joined, linear_of
+from headstart.model.decoders.linears import joined, lies_by_inputs, linear_of
 from headstart.model.planes import StateShape
 from headstart.model.reading import first_line
 from headstart.model.recipes import recipe_of
@@ -140,9 +139,9 @@ def side_by_side(linears: Sequence[nn.Module]) -> Any:
     return joined([plain(linear) for linear in linears])
 
 
-def plain(linear: nn.Module) -> Any:
+def plain(linear: Any) -> Any:
     """A linear layer as `nn.Linear` has it, or a grouped one; GPT-2's keep their matrices the other way round."""
-    if isinstance(linear, Conv1D):
+    if lies_by_inputs(linear):
         return linear_of(linear.weight.detach().T.contiguous(), linear.bias.detach())
     return linear
 
@@ -283,7 +282,7 @@ def _gate_up(mlp: Mlp) -> tuple[int, Sequence[str]]:
 
 
 def _outputs(linear: Any) -> int:
-    return int(linear.nf if isinstance(linear, Conv1D) else linear.out_features)
+    return int(linear.nf if lies_by_inputs(linear) else linear.out_features)
 
 
 def _check_outputs(found: int, wanted: int, names: Sequence[str]) -> None:

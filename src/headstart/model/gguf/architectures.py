@@ -10,29 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import (
-    ApertusConfig,
-    ArceeConfig,
-    Cohere2Config,
-    Ernie4_5Config,
-    Exaone4Config,
-    Glm4Config,
-    GraniteConfig,
-    HunYuanDenseV1Config,
-    LlamaConfig,
-    Ministral3Config,
-    MistralConfig,
-    NemotronConfig,
-    Olmo2Config,
-    Olmo3Config,
-    Phi3Config,
-    Qwen2Config,
-    Qwen3Config,
-    SeedOssConfig,
-    SmolLM3Config,
-    Starcoder2Config,
-)
-
+from headstart.base.lazy import transformers
 from headstart.model.gguf import gemma, hybrids, layer_norms
 from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description, Part
 from headstart.model.gguf.metadata import Metadata
@@ -80,8 +58,8 @@ def llama(described: Description) -> Any:
     """Also Mistral, whose files are of architecture llama and state a window."""
     window = described.window()
     if window is not None:
-        return MistralConfig(**described.rms(), sliding_window=window)
-    return LlamaConfig(
+        return transformers.MistralConfig(**described.rms(), sliding_window=window)
+    return transformers.LlamaConfig(
         **described.rms(),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_gate.bias"),
@@ -89,21 +67,21 @@ def llama(described: Description) -> Any:
 
 
 def qwen2(described: Description) -> Any:
-    return Qwen2Config(**described.windowless(), use_sliding_window=False)
+    return transformers.Qwen2Config(**described.windowless(), use_sliding_window=False)
 
 
 def qwen3(described: Description) -> Any:
     bias = described.has("attn_q.bias")
-    return Qwen3Config(**described.windowless(), use_sliding_window=False, attention_bias=bias)
+    return transformers.Qwen3Config(**described.windowless(), use_sliding_window=False, attention_bias=bias)
 
 
 def apertus(described: Description) -> Any:
     """The numbers of its activation stand in the metadata, one for each layer: see `weights`."""
-    return ApertusConfig(**described.windowless(), attention_bias=described.has("attn_q.bias"))
+    return transformers.ApertusConfig(**described.windowless(), attention_bias=described.has("attn_q.bias"))
 
 
 def arcee(described: Description) -> Any:
-    return ArceeConfig(
+    return transformers.ArceeConfig(
         **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_up.bias"),
@@ -113,7 +91,7 @@ def arcee(described: Description) -> Any:
 def cohere2(described: Description) -> Any:
     """Every fourth layer has no window; layers without one have no positions."""
     described.one_base()
-    return Cohere2Config(
+    return transformers.Cohere2Config(
         **described.centred("layer_norm_eps"),
         logit_scale=described.stated.number("logit_scale"),
         sliding_window=described.stated.count("attention.sliding_window"),
@@ -122,7 +100,7 @@ def cohere2(described: Description) -> Any:
 
 
 def ernie(described: Description) -> Any:
-    return Ernie4_5Config(**described.windowless(), use_bias=described.has("attn_q.bias"))
+    return transformers.Ernie4_5Config(**described.windowless(), use_bias=described.has("attn_q.bias"))
 
 
 def exaone4(described: Description) -> Any:
@@ -130,17 +108,17 @@ def exaone4(described: Description) -> Any:
     window = described.window() or (4096 if described.layers == _LAYERS_OF_EXAONE_32B else None)
     described.one_base()
     kinds = described.kinds(4) if window else [_FULL] * described.layers
-    return Exaone4Config(**described.rms(), sliding_window=window, layer_types=kinds)
+    return transformers.Exaone4Config(**described.rms(), sliding_window=window, layer_types=kinds)
 
 
 def glm4(described: Description) -> Any:
-    return Glm4Config(**described.windowless(), attention_bias=described.has("attn_q.bias"))
+    return transformers.Glm4Config(**described.windowless(), attention_bias=described.has("attn_q.bias"))
 
 
 def granite(described: Description) -> Any:
     if not described.stated.flag("rope.scaling.finetuned", True):
         raise described.file.not_run("granite.rope.scaling.finetuned is false: it has no positions")
-    return GraniteConfig(
+    return transformers.GraniteConfig(
         **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_gate.bias"),
@@ -150,25 +128,25 @@ def granite(described: Description) -> Any:
 
 def hunyuan(described: Description) -> Any:
     """Its files state the base of the rotation as it comes out of the "alpha" of the original's config."""
-    return HunYuanDenseV1Config(**described.windowless(), attention_bias=described.has("attn_q.bias"))
+    return transformers.HunYuanDenseV1Config(**described.windowless(), attention_bias=described.has("attn_q.bias"))
 
 
 def mistral3(described: Description) -> Any:
     """Ministral 3. Queries are scaled by their position from the length on that the rotation was trained for."""
     if described.stated.number("attention.temperature_scale", 0.0) == 0.0:
-        return MistralConfig(**described.rms(), sliding_window=described.window())
+        return transformers.MistralConfig(**described.rms(), sliding_window=described.window())
     made = described.rms()
     rope = made["rope_parameters"]
     if rope["rope_type"] != "yarn":
         raise described.file.not_run("mistral3.attention.temperature_scale is stated, and no length to count from")
     rope["llama_4_scaling_beta"] = described.stated.number("attention.temperature_scale")
-    return Ministral3Config(**made, sliding_window=described.window())
+    return transformers.Ministral3Config(**made, sliding_window=described.window())
 
 
 def nemotron(described: Description) -> Any:
     if (window := described.window()) is not None:
         raise described.file.not_run(f"nemotron.attention.sliding_window is {window}")
-    return NemotronConfig(
+    return transformers.NemotronConfig(
         **described.centred("norm_eps"),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_up.bias"),
@@ -179,10 +157,10 @@ def olmo2(described: Description) -> Any:
     """OLMo 3 too, which has windows in three of four layers, whose rotation is not scaled."""
     common, bias = described.rms(), described.has("attn_q.bias")
     if (window := described.window()) is None:
-        return Olmo2Config(**common, attention_bias=bias)
+        return transformers.Olmo2Config(**common, attention_bias=bias)
     rope = common.pop("rope_parameters")
     local = {"rope_type": "default", "rope_theta": described.local_base(rope["rope_theta"])}
-    return Olmo3Config(
+    return transformers.Olmo3Config(
         **common,
         rope_parameters={"full_attention": rope, "sliding_attention": local},
         attention_bias=bias,
@@ -196,11 +174,11 @@ def phi3(described: Description) -> Any:
     made, length = described.rms(), described.common["max_position_embeddings"]
     made["rope_parameters"].setdefault("partial_rotary_factor", 1.0)
     original = described.stated.whole("rope.scaling.original_context_length", length)
-    return Phi3Config(**made, original_max_position_embeddings=original, sliding_window=described.window())
+    return transformers.Phi3Config(**made, original_max_position_embeddings=original, sliding_window=described.window())
 
 
 def seed_oss(described: Description) -> Any:
-    return SeedOssConfig(
+    return transformers.SeedOssConfig(
         **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         attention_out_bias=described.has("attn_output.bias"),
@@ -210,7 +188,7 @@ def seed_oss(described: Description) -> Any:
 
 def smollm3(described: Description) -> Any:
     """Every fourth layer has no positions."""
-    return SmolLM3Config(
+    return transformers.SmolLM3Config(
         **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_gate.bias"),
@@ -220,7 +198,7 @@ def smollm3(described: Description) -> Any:
 
 def starcoder2(described: Description) -> Any:
     """llama.cpp's converter does not write the window of the original, so files have none."""
-    return Starcoder2Config(
+    return transformers.Starcoder2Config(
         **described.centred("norm_epsilon"),
         use_bias=described.has("attn_q.bias"),
         sliding_window=described.window(),

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from transformers import Gemma2Config, Gemma3TextConfig, Gemma4TextConfig, GemmaConfig
 
+from headstart.base.lazy import transformers
 from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description, factors_of, part_of
 
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
@@ -19,11 +19,11 @@ _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 
 
 def gemma(described: Description) -> Any:
-    return GemmaConfig(**described.rms())
+    return transformers.GemmaConfig(**described.rms())
 
 
 def gemma2(described: Description) -> Any:
-    return Gemma2Config(
+    return transformers.Gemma2Config(
         **described.rms(),
         query_pre_attn_scalar=_divisor(described, "gemma2"),
         sliding_window=described.stated.count("attention.sliding_window", 4096),
@@ -37,7 +37,7 @@ def gemma3(described: Description) -> Any:
     common, window = described.rms(), described.window()
     local = {"rope_type": "default", "rope_theta": described.local_base(10000.0)}
     common["rope_parameters"] = {"full_attention": common["rope_parameters"], "sliding_attention": local}
-    return Gemma3TextConfig(
+    return transformers.Gemma3TextConfig(
         **common,
         query_pre_attn_scalar=_divisor(described, "gemma3"),
         sliding_window=window or common["max_position_embeddings"],  # transformers wants one even where no layer has it
@@ -76,7 +76,7 @@ def gemma4(described: Description) -> Any:
     common["rope_parameters"] = {
         "full_attention": {**rope, **_proportion(described, wide)}, "sliding_attention": local
     }  # fmt: skip
-    return Gemma4TextConfig(
+    return transformers.Gemma4TextConfig(
         **common,
         per_layer_config=dict.fromkeys(full, own),
         sliding_window=stated.count("attention.sliding_window"),

@@ -24,6 +24,7 @@ _LONGEST_NAME, _LONGEST_TEXT = 1 << 12, 1 << 26
 _MOST_DIMENSIONS = 4
 
 _TEXT, _ARRAY, _FLAG = 8, 9, 7
+_SIZE = struct.Struct("<Q")
 _NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "|b1", 10: "<u8", 11: "<i8"}
 _NUMBERS[12] = "<f8"
 _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
@@ -50,8 +51,30 @@ class Header:
     """What the head of one file says."""
 
     metadata: dict[str, Any]
-    """Numbers, flags, texts; arrays as lists of texts or as NumPy arrays."""
+    """Numbers, flags, texts; arrays as `Texts` or as NumPy arrays."""
     tensors: dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A list of texts in a file, which are made when they are read: a vocabulary is of no use to the model."""
+
+    data: mmap.mmap | bytes = field(repr=False, compare=False)
+    at: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self) -> list[str]:
+        """All of them."""
+        data, at, size_at = self.data, self.at, _SIZE.unpack_from
+        found: list[str] = []
+        for _ in range(self.count):
+            begin = at + 8
+            at = begin + size_at(data, at)[0]
+            found.append(data[begin:at].decode("utf-8", "replace"))
+        return found
 
 
 class Reader:
@@ -83,6 +106,23 @@ class Reader:
             raise self.damaged(f"{what} is a text of {size} bytes")
         self.at += size
         return self.data[self.at - size : self.at].decode("utf-8", errors="replace")
+
+    def texts(self, count: int, what: str, longest: int) -> Texts:
+        """So many texts. A vocabulary has hundreds of thousands: their lengths are checked, and nothing is made yet."""
+        data, at, end, size_at = self.data, self.at, len(self.data), _SIZE.unpack_from
+        found = Texts(data, at, count)
+        for _ in range(count):
+            begin = at + 8
+            if begin > end:
+                raise self.damaged(f"it ends within {what}")
+            (size,) = size_at(data, at)
+            at = begin + size
+            if at > end:
+                raise self.damaged(f"it ends within {what}")
+            if size > longest:
+                raise self.damaged(f"{what} is a text of {size} bytes")
+        self.at = at
+        return found
 
     def count(self, form: str, what: str, *, most: int, least_bytes: int) -> int:
         """A number of things of at least so many bytes each, which must fit in the rest of the file."""
@@ -167,8 +207,7 @@ def _array(reader: Reader, key: str) -> Any:
     kind = reader.number("<I", repr(key))
     if kind == _TEXT:
         count = reader.count("<Q", f"entries of {key!r}", most=_MOST_ENTRIES, least_bytes=8)
-        what = f"an entry of {key!r}"
-        return [reader.text(what, _LONGEST_NAME * 4) for _ in range(count)]
+        return reader.texts(count, f"an entry of {key!r}", _LONGEST_NAME * 4)
     if kind not in _NUMBERS:
         raise reader.damaged(f"{key!r} is an array of kind {kind}, which is not known")
     dtype = np.dtype(_NUMBERS[kind])

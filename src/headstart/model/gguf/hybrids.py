@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from transformers import FalconH1Config, GraniteMoeHybridConfig, Lfm2Config, NemotronHConfig, Qwen3_5TextConfig
 
+from headstart.base.lazy import transformers
 from headstart.model.gguf.description import DRAFTING, INNER, KV, Description, Part
 from headstart.model.gguf.metadata import Metadata
 
@@ -61,7 +61,7 @@ def lfm2(described: Description) -> Any:
     """Its files state the width of the MLP as it comes out of the original's config."""
     common = described.windowless()
     common["norm_eps"] = common.pop("rms_norm_eps")
-    return Lfm2Config(
+    return transformers.Lfm2Config(
         **common,
         block_auto_adjust_ff_dim=False,
         conv_L_cache=described.stated.count(_TAPS),
@@ -79,7 +79,7 @@ def qwen35(described: Description) -> Any:
     key_heads = stated.count("ssm.group_count")
     if inner % heads or heads % key_heads:
         raise described.file.damaged(f"{heads} heads of {inner} numbers cannot share {key_heads} heads of keys")
-    return Qwen3_5TextConfig(
+    return transformers.Qwen3_5TextConfig(
         **common,
         attention_bias=described.has("attn_q.bias"),
         linear_conv_kernel_dim=stated.count("ssm.conv_kernel"),
@@ -101,7 +101,7 @@ def granite(described: Description) -> Any:
         raise described.file.not_run(f"{_SHARED} is {shared}, and feed_forward_length {width}")
     if inner % heads or inner % common["hidden_size"]:
         raise described.file.damaged(f"ssm.inner_size is {inner} for {heads} heads and rows of {common['hidden_size']}")
-    return GraniteMoeHybridConfig(
+    return transformers.GraniteMoeHybridConfig(
         **common,
         **described.multipliers(),
         attention_bias=described.has("attn_q.bias"),
@@ -125,7 +125,7 @@ def falcon_h1(described: Description) -> Any:
     is one: llama.cpp knows no other way."""
     stated = described.stated
     inner, heads = stated.count("ssm.inner_size"), _heads(described)
-    return FalconH1Config(
+    return transformers.FalconH1Config(
         **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         mlp_bias=described.has("ffn_gate.bias"),
@@ -154,7 +154,7 @@ def nemotron_h(described: Description) -> Any:
     del common["num_hidden_layers"]  # which the kinds of the layers say
     kinds = {"attention": "full_attention", "recurrence": "linear_attention", "mlp": "mlp"}
     heads = _heads(described)
-    return NemotronHConfig(
+    return transformers.NemotronHConfig(
         **common,
         layer_norm_epsilon=eps,
         layers_block_type=[kinds[part] for part in described.parts],

@@ -10,17 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from transformers import (
-    CohereConfig,
-    FalconConfig,
-    GPT2Config,
-    GPTBigCodeConfig,
-    GPTNeoXConfig,
-    OlmoConfig,
-    PhiConfig,
-    StableLmConfig,
-)
-
+from headstart.base.lazy import transformers
 from headstart.model.gguf.description import Description
 
 PARALLEL = "use_parallel_residual"
@@ -33,7 +23,7 @@ _OLMO_EPS = 1e-5
 def stablelm(described: Description) -> Any:
     if described.has("attn_q_norm.weight"):
         raise described.file.not_run("each head of its queries has a norm of its own")
-    return StableLmConfig(
+    return transformers.StableLmConfig(
         **described.centred("layer_norm_eps"),
         use_qkv_bias=described.has("attn_q.bias"),
         use_parallel_residual=not described.has("ffn_norm.weight"),
@@ -41,11 +31,11 @@ def stablelm(described: Description) -> Any:
 
 
 def phi2(described: Description) -> Any:
-    return PhiConfig(**described.centred("layer_norm_eps"))
+    return transformers.PhiConfig(**described.centred("layer_norm_eps"))
 
 
 def command_r(described: Description) -> Any:
-    return CohereConfig(
+    return transformers.CohereConfig(
         **described.centred("layer_norm_eps"),
         logit_scale=described.stated.number("logit_scale"),
         attention_bias=described.has("attn_q.bias"),
@@ -60,12 +50,14 @@ def olmo(described: Description) -> Any:
         raise described.file.not_run(f"olmo.attention.layer_norm_epsilon is {eps:g}")
     if clamp:
         raise described.file.not_run(f"olmo.{CLAMP} is {clamp:g}")
-    return OlmoConfig(**described.common, rope_parameters=described.rope(), attention_bias=described.has("attn_q.bias"))
+    return transformers.OlmoConfig(
+        **described.common, rope_parameters=described.rope(), attention_bias=described.has("attn_q.bias")
+    )
 
 
 def gptneox(described: Description) -> Any:
     common = _of_equal_heads(described)
-    return GPTNeoXConfig(
+    return transformers.GPTNeoXConfig(
         **common,
         layer_norm_eps=described.stated.positive("attention.layer_norm_epsilon"),
         rope_parameters=described.rope(),
@@ -83,7 +75,7 @@ def falcon(described: Description) -> Any:
     kv_heads, inner = common.pop("num_key_value_heads"), common.pop("intermediate_size")
     del common["head_dim"]
     grouped = kv_heads > 1
-    return FalconConfig(
+    return transformers.FalconConfig(
         **common,
         ffn_hidden_size=inner,
         layer_norm_epsilon=described.stated.positive("attention.layer_norm_epsilon"),
@@ -97,7 +89,7 @@ def falcon(described: Description) -> Any:
 
 
 def gpt2(described: Description) -> Any:
-    return GPT2Config(**_as_gpt2(_of_equal_heads(described), described))
+    return transformers.GPT2Config(**_as_gpt2(_of_equal_heads(described), described))
 
 
 def starcoder(described: Description) -> Any:
@@ -105,7 +97,7 @@ def starcoder(described: Description) -> Any:
     if (kv_heads := described.common["num_key_value_heads"]) != 1:
         raise described.file.not_run(f"starcoder.attention.head_count_kv is {kv_heads}, and these models have 1")
     common = {key: value for key, value in described.common.items() if key not in ("num_key_value_heads", "head_dim")}
-    return GPTBigCodeConfig(**_as_gpt2(common, described))
+    return transformers.GPTBigCodeConfig(**_as_gpt2(common, described))
 
 
 def _of_equal_heads(described: Description) -> dict[str, Any]:

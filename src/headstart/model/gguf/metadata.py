@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.errors import DamagedModel
+from headstart.model.gguf.header import Texts
 
 _REQUIRED: Any = object()
 
@@ -89,7 +90,8 @@ class Metadata:
 
     def texts(self, key: str, default: Any = _REQUIRED) -> Any:
         """A list of texts."""
-        return self._of(list, "a list of texts", key, default)
+        found = self._of(Texts | list, "a list of texts", key, default)
+        return found.read() if isinstance(found, Texts) else found
 
     def numbers(self, key: str, default: Any = _REQUIRED) -> NDArray[Any] | Any:
         """An array of numbers."""
@@ -104,7 +106,7 @@ class Metadata:
             raise self.wrong(key, f"{count} numbers")
         return [float(number) for number in value]
 
-    def _of(self, kind: type, expected: str, key: str, default: Any) -> Any:
+    def _of(self, kind: Any, expected: str, key: str, default: Any) -> Any:
         value = self._present(key, default)
         if value is not default and not isinstance(value, kind):
             raise self.wrong(key, expected)
@@ -120,7 +122,9 @@ class Metadata:
 
     def wrong(self, key: str, expected: str) -> DamagedModel:
         value = self._values[key]
-        shown = f"an array of {len(value)} entries" if isinstance(value, list | np.ndarray) else repr(value)[:60]
+        shown = (
+            f"an array of {len(value)} entries" if isinstance(value, Texts | list | np.ndarray) else repr(value)[:60]
+        )
         return DamagedModel(
             f"{self._label}: {self._prefix + key!r} is {shown}, not {expected}",
             hint="the file is damaged, or of a newer kind: convert the model again, or use a newer headstart",

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from headstart.model import native
 from headstart.model.coded import fits_kernels, with_codes
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
+from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.gguf import weights
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.names import Names
@@ -43,7 +43,7 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
         if not _stays(file, names, name):
             return None
         matrix = grouped_matrix(file, names, f"{name}.weight")
-        if isinstance(module, nn.Linear | Conv1D):
+        if isinstance(module, nn.Linear) or lies_by_inputs(module):
             return GroupedLinear(matrix, _bias(file, names, name, module))
         return GroupedEmbedding(matrix, dtype, float(getattr(module, "scalar_embed_scale", 1.0)))
 
@@ -72,7 +72,7 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
     return int(total)
 
 
-def _bias(file: GgufFile, names: Names, name: str, module: nn.Linear | Conv1D) -> Tensor | None:
+def _bias(file: GgufFile, names: Names, name: str, module: Any) -> Tensor | None:
     if module.bias is None:
         return None
     bias = torch.empty(module.bias.shape)

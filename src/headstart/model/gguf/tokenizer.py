@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
+from headstart.base.lazy import transformers
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.metadata import CONTROL, Metadata
 from headstart.model.gguf.splits import SPLITS
@@ -49,7 +49,7 @@ def load_tokenizer(file: GgufFile) -> Any:
     backend.add_tokens(tokens.added(_USER_DEFINED, special=False))
     begins = SPLITS[metadata.text("tokenizer.ggml.pre")].begins if kind == "gpt2" else kind == "llama"
     _frame(backend, file, tokens, begins=begins)
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend,
         clean_up_tokenization_spaces=False,
         **{role: tokens.named(name) for role, name in _ROLES.items()},
@@ -190,7 +190,7 @@ def _templates(metadata: Metadata) -> dict[str, Any]:
 def _from_folder(folder: Path, file: GgufFile) -> Any:
     """The tokenizer.json beside the file, with the chat template and the roles of the file where it has none."""
     try:
-        found: Any = PreTrainedTokenizerFast.from_pretrained(folder)
+        found: Any = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     except Exception as error:  # of the library's Rust part, which has no types of its own
         raise DamagedModel(f"{folder / BESIDE} cannot be read: {error}", hint="copy it again, or remove it") from error
     metadata = file.metadata

@@ -26,6 +26,7 @@ from headstart.model.grouped import (
     side_by_side,
     stacked,
 )
+from headstart.model.memory import release
 
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
@@ -177,6 +178,8 @@ def grouped_matrix(file: GgufFile, names: Names, parameter: str) -> StoredWeight
             tensor = tensors[among[run[0]]]
             own = wanted[run] - (ends[among[run[0]]] - tensor.shape[0])
             codes = stacked([decoded(tensor, own[part]) for part in _slices(len(own), inputs)])
+            if len(own) == tensor.shape[0]:  # all of it, and what is made of it stays
+                release(tensor.data)
             found.append(codes if belongs is None else replace(codes, order=belongs))
         return side_by_side(found)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import LlamaConfig
-
 from headstart.base.errors import UnsupportedModel
+from headstart.base.lazy import transformers
 from headstart.model.reading import read_object
 from headstart.model.recipes.stated import FIXED_ROPE
+from headstart.model.rotation import PlainRope
 
 COPY = "copy the checkpoint with its config again"
 _OTHER_TARGET = "train a head for this target with `headstart train`, or use one that was made for it"
@@ -22,8 +22,8 @@ class HeadSizes:
     """What the configs of all heads with decoder layers say.
 
     width: d of its own stream; target_width: d of the target. draft_vocab_size: tokens that it can propose. max_length:
-    positions that it was made for. layer_ids: the target's layers whose inputs it reads. rope: a config from which
-    transformers makes the rotation.
+    positions that it was made for. layer_ids: the target's layers whose inputs it reads. rope: `PlainRope`, or a
+    config from which transformers makes the rotation.
     """
 
     name: str
@@ -120,11 +120,15 @@ def as_inputs(name: str, found: Any, kind: str | None, layers: int) -> tuple[int
 
 
 def _rope(name: str, layer: Mapping[str, Any]) -> Any:
-    """A config from which transformers makes the rotation."""
+    """A config from which the rotation is made."""
+    if (plain := PlainRope.stated(layer)) is not None:
+        return plain
     fields = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "head_dim")
     sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads")
     try:
-        rope = LlamaConfig(**{field: layer[field] for field in (*fields, *sizes) if layer.get(field) is not None})
+        rope = transformers.LlamaConfig(
+            **{field: layer[field] for field in (*fields, *sizes) if layer.get(field) is not None}
+        )
         kind = rope.rope_parameters["rope_type"]
     except (KeyError, TypeError, ValueError) as error:
         raise UnsupportedModel(f"{name}/config.json: {error}", hint="its rotation cannot be computed") from error

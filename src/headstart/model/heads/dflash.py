@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
@@ -29,6 +28,7 @@ from headstart.model.heads.dflash_config import DFlashConfig
 from headstart.model.heads.markov import MarkovHead
 from headstart.model.heads.stored_tensors import HeadCheckpoint
 from headstart.model.packed import Packed, Segment
+from headstart.model.rotation import rotary_of
 from headstart.types import Draft
 
 
@@ -128,7 +128,7 @@ class DFlashHead:
         self._head = linear(linear_of(tensors.get("lm_head.weight", output).to(device, dtype)))
         self._state_gain, self._final = tensors["hidden_norm.weight"], tensors["norm.weight"]
         self._layers = [_Layer(config, i, tensors, linear) for i in range(config.layers)]
-        self._cos, self._sin = signed(*rotation(LlamaRotaryEmbedding(config=config.rope), self.length), dtype, device)
+        self._cos, self._sin = signed(*rotation(rotary_of(config.rope), self.length), dtype, device)
         self.markov = MarkovHead.of(config.markov_kind, tensors) if config.markov_rank else None
 
     def new_cache(self, slots: int) -> KVCache:

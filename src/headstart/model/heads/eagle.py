@@ -21,7 +21,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.lean import TensorLayer
@@ -33,6 +32,7 @@ from headstart.model.heads.shortlists import Selector
 from headstart.model.memory import bytes_of
 from headstart.model.packed import Packed, Segment
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Rope
+from headstart.model.rotation import rotary_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class HeadWeights:
         before, after, projection = (self.tensors[f"{SELECTOR}.{name}"] for name in names)
         return Selector(before, after, projection, config.selector_top)
 
-    def rotary(self) -> LlamaRotaryEmbedding:
-        """The module of transformers that makes its rotation."""
-        return LlamaRotaryEmbedding(config=self.checkpoint.config.rope)
+    def rotary(self) -> nn.Module:
+        """The module that makes its rotation."""
+        return rotary_of(self.checkpoint.config.rope)
 
 
 def complete(

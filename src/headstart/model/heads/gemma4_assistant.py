@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRotaryEmbedding
 
+from headstart.base.lazy import transformers
 from headstart.model.cache import Slots
 from headstart.model.decoders.lean import TensorLayer, TensorNorm
 from headstart.model.decoders.linears import float_layer, linear_of
@@ -83,7 +83,7 @@ class AssistantHead:
         self._embedding, self._factor = embedding, factor
         self._before = linear(linear_of(held["pre_projection.weight"]))
         self._after = linear(linear_of(held["post_projection.weight"]))
-        rotary = Gemma4TextRotaryEmbedding(checkpoint.text).to(self.device)
+        rotary = transformers.models.gemma4.modeling_gemma4.Gemma4TextRotaryEmbedding(checkpoint.text).to(self.device)
         model = tree({"model.norm.weight": held["model.norm.weight"], "model.rotary_emb": rotary})
         self._norm = TensorNorm(model, recipe.final_norm, self.dtype)
         self._layers = []

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig
 
 from headstart.base.errors import UnsupportedModel
+from headstart.base.lazy import transformers
 from headstart.model.heads.stored_tensors import Held, Table, check_tensors, layer_tensors, read_tensors
 from headstart.model.reading import object_in, reading
 from headstart.model.recipes import built, recipe_of
@@ -90,7 +90,7 @@ def attending(folder: str | Path, target: Any) -> Recipe:
 
 def _config(path: Path) -> Any:
     with reading(str(path)):
-        config = AutoConfig.from_pretrained(path)
+        config = transformers.AutoConfig.from_pretrained(path)
     if config.model_type not in KINDS:
         raise UnsupportedModel(f"{path} is a {config.model_type}", hint="it is no assistant of Gemma 4")
     return config

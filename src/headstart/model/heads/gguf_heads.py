@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from headstart.base.lazy import transformers
 from headstart.model.gguf.blocks import floats
 from headstart.model.gguf.description import FREQUENCIES
 from headstart.model.gguf.files import GgufFile, open_gguf
@@ -295,5 +295,7 @@ def _divisors(rope: Any) -> Tensor:
     """What each frequency is divided by."""
     dim, base = rope.head_dim, rope.rope_parameters["rope_theta"]
     plain = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
-    found: Tensor = plain / LlamaRotaryEmbedding(config=rope).inv_freq.float().cpu()
+    found: Tensor = (
+        plain / transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config=rope).inv_freq.float().cpu()
+    )
     return found

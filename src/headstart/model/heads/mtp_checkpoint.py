@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig
 
 from headstart.base.errors import UnsupportedModel
+from headstart.base.lazy import transformers
 from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.heads.eagle_config import EAGLE1, HeadConfig
 from headstart.model.heads.stored_tensors import (
@@ -242,7 +242,7 @@ def _config(name: str, text: Any, layer: Layer, final: Norm, form: Form, token_i
     stated = getattr(text, "rope_parameters", None) or {}
     fields = ROPE_FIELDS - {"partial_rotary_factor"}  # what turns is all that the rotation is made for
     turning = attention.dim if attention.rope is None else attention.rope.rotary
-    rope = LlamaConfig(
+    rope = transformers.LlamaConfig(
         head_dim=turning,
         max_position_embeddings=text.max_position_embeddings,
         rope_parameters={field: stated[field] for field in fields if stated.get(field) is not None},

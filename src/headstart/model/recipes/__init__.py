@@ -80,6 +80,8 @@ def recipe_of(config: Any) -> Recipe:
             modules of transformers may run the model all the same.
     """
     text = config.get_text_config()
+    if isinstance(known := vars(text).get("recipe"), Recipe):  # of a config that was kept: see `headstart.model.kept`
+        return known
     place = BUILDERS.get(text.model_type)
     if place is None or not type(text).__module__.startswith("transformers."):
         raise UnsupportedModel(

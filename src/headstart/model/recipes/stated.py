@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from transformers import PretrainedConfig
-from transformers.utils import logging as transformers_logging
-
 from headstart.base.errors import UnsupportedModel
+from headstart.base.lazy import transformers
 
 T = TypeVar("T")
 
@@ -147,9 +145,10 @@ class Stated:
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
     """What a class of configs says by itself. Of some of its own defaults transformers warns, and nobody asked."""
-    told = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
+    logging = transformers.utils.logging
+    told = logging.get_verbosity()
+    logging.set_verbosity_error()
     try:
-        return {**PretrainedConfig().to_dict(), **kind().to_dict()}
+        return {**transformers.PretrainedConfig().to_dict(), **kind().to_dict()}
     finally:
-        transformers_logging.set_verbosity(told)
+        logging.set_verbosity(told)

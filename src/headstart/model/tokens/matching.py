@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from transformers import PreTrainedTokenizerFast
-
 from headstart.base.errors import InvalidOption
 from headstart.base.extras import extra
+from headstart.base.lazy import transformers
+from headstart.model.kept.tokenizer import real
 
 
 def matching_tokenizer(tokenizer: Any, vocab_size: int, ends: Collection[int]) -> Any:
@@ -24,7 +24,8 @@ def matching_tokenizer(tokenizer: Any, vocab_size: int, ends: Collection[int]) -
         InvalidOption: llguidance is not installed, or it cannot read this tokenizer.
     """
     library = extra("llguidance.hf", "agents")
-    if not isinstance(tokenizer, PreTrainedTokenizerFast) or not ends:
+    tokenizer = real(tokenizer)  # it reads what is behind the class of transformers
+    if not isinstance(tokenizer, transformers.PreTrainedTokenizerFast) or not ends:
         what = "a fast tokenizer" if ends else "a token that ends a text"
         raise InvalidOption(
             f"a grammar needs {what}, and this model has none", hint="leave structure out, or use another model"

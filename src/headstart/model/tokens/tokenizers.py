@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from headstart.base.errors import IncompatibleTokenizer
+from headstart.base.lazy import transformers
 from headstart.model.gguf.checkpoint import is_gguf
 from headstart.model.gguf.checkpoint import load_tokenizer as gguf_tokenizer
 from headstart.model.reading import reading
@@ -23,7 +22,7 @@ def load_tokenizer(source: str, *, trust_remote_code: bool) -> Any:
     if path.is_dir() and not any((path / name).is_file() for name in _FILES):
         return None
     with reading(source):
-        found = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+        found = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
         found("The first")  # some parts of its files are believed until they are used
         return found
 
