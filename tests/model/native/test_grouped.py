@@ -293,9 +293,9 @@ def test_codes_in_another_order_are_rows_in_that_order(bits: int) -> None:
     order = np.random.default_rng(4).permutation(96).astype(np.int32)
     x = np.random.default_rng(5).standard_normal((5, 96)).astype(np.float32)
     ordered = replace(weights, order=order)
-    for rows in (1, 5):
+    for count in (1, 5):
         ours = multiply(ordered, np.ascontiguousarray(x[:count]))
-        np.testing.assert_array_equal(ours, multiply(weights, np.ascontiguousarray(x[:rows, order])))
+        np.testing.assert_array_equal(ours, multiply(weights, np.ascontiguousarray(x[:count, order])))
     np.testing.assert_array_equal(ordered.dequantise()[:, order], weights.dequantise())
     with pytest.raises(UnsupportedModel, match="do not fit"):
         replace(weights, order=np.zeros(96, np.int32))
