@@ -6,22 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import grouped_twin as twin
+from support.grouped_weights import FORMS, TABLE, TABLED, multiply, rows, weights_of
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
-from headstart.model.decoders.grouped import GroupedLinear
-from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, JoinedWeights, side_by_side
+from headstart.model.grouped import GROUPS, ChannelWeights, GroupedWeights, JoinedWeights, side_by_side
 from headstart.model.native.grouping import (
     FLOATS,
-    HALVES,
     POWERS,
     STORED,
-    UNITS,
     channel_product,
     form_of,
     grouped_product,
@@ -34,58 +31,12 @@ pytestmark = pytest.mark.skipif(
     not (native.available() and native.kernels().supported(native.GROUPED4)), reason="no grouped products here"
 )
 
-FORMS = {"floats": FLOATS, "halves": HALVES, "units": UNITS, "powers": POWERS}
-
-TABLED = 0
-"""Of `bits`: codes of four bits that stand for numbers of a table."""
-
-TABLE = np.array([-128, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 127], np.int8)
-
-
-def weights_of(
-    shape: tuple[int, int], bits: int, group: int, form: str, *, middle: bool, seed: int = 0
-) -> GroupedWeights:
-    """Random weights whose scales the form holds. middle: symmetric codes, whose zero stands in the middle."""
-    rng = np.random.default_rng(seed)
-    outputs, inputs = shape
-    groups, blocks = -(-inputs // group), -(-inputs // UNIT)
-    codes = rng.integers(0, 1 << (bits or 4), shape, dtype=np.uint8)
-
-    def numbers() -> tuple[F32, F32 | None]:
-        if form == "units":
-            units = rng.standard_normal((outputs, blocks)).astype(np.float16).astype(np.float32)
-            spread = np.repeat(units, UNIT // group, axis=1)[:, :groups]
-            return (rng.integers(-128, 128, (outputs, groups)) * spread).astype(np.float32), units
-        if form == "powers":
-            return np.ldexp(np.float32(1), rng.integers(-20, 3, (outputs, groups)), dtype=np.float32), None
-        drawn = rng.standard_normal((outputs, groups))
-        return (drawn.astype(np.float16) if form == "halves" else drawn).astype(np.float32), None
-
-    (scales, scale_units), (minimums, minimum_units) = numbers(), numbers()
-    if bits == TABLED:
-        return GroupedWeights(codes, 4, group, scales, np.zeros_like(scales), scale_units, table=TABLE)
-    if middle:
-        minimums, minimum_units = np.float32(1 << bits - 1) * scales, None
-    return GroupedWeights(codes, bits, group, scales, minimums, scale_units, minimum_units)
-
 
 def without_table(weights: GroupedWeights) -> GroupedWeights:
     """The same numbers as codes of eight bits."""
     assert weights.table is not None
     codes = (weights.table[weights.codes].astype(np.int16) + 128).astype(np.uint8)
     return replace(weights, codes=codes, bits=8, minimums=128 * weights.scales, table=None)
-
-
-def multiply(weights: GroupedWeights | JoinedWeights, x: F32, *, threads: int = 1, bias: F32 | None = None) -> F32:
-    held = NativeWeights(native.GROUPED4)
-    product = held.product(GroupedLinear(weights, None if bias is None else torch.from_numpy(bias)))
-    y = np.full((len(x), weights.shape[0]), np.nan, np.float32)
-    native.kernels().multiply(product, x.ctypes.data, len(x), y.ctypes.data, threads)
-    return y
-
-
-def rows(count: int, inputs: int, seed: int = 1) -> F32:
-    return np.random.default_rng(seed).standard_normal((count, inputs)).astype(np.float32)
 
 
 @pytest.mark.parametrize("middle", [False, True])
@@ -342,9 +293,9 @@ def test_codes_in_another_order_are_rows_in_that_order(bits: int) -> None:
     order = np.random.default_rng(4).permutation(96).astype(np.int32)
     x = np.random.default_rng(5).standard_normal((5, 96)).astype(np.float32)
     ordered = replace(weights, order=order)
-    for rows in (1, 5):
-        ours = multiply(ordered, np.ascontiguousarray(x[:rows]))
-        np.testing.assert_array_equal(ours, multiply(weights, np.ascontiguousarray(x[:rows, order])))
+    for count in (1, 5):
+        ours = multiply(ordered, np.ascontiguousarray(x[:count]))
+        np.testing.assert_array_equal(ours, multiply(weights, np.ascontiguousarray(x[:count, order])))
     np.testing.assert_array_equal(ordered.dequantise()[:, order], weights.dequantise())
     with pytest.raises(UnsupportedModel, match="do not fit"):
         replace(weights, order=np.zeros(96, np.int32))

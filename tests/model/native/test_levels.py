@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from support import emulated
 from support import grouped_twin as twin
-from test_grouped import TABLED, multiply, rows, weights_of
+from support.grouped_weights import TABLED, multiply, rows, weights_of
 
 from headstart.base import compiling
 from headstart.base.files import cache_directory

@@ -56,8 +56,8 @@ class Kernels:
             found.argtypes, found.restype = arguments, result
             return found  # type: ignore[no-any-return]
 
-        if found := difference(function("layout", ctypes.c_char_p)().decode()):
-            raise Unavailable(f"the row kernels were compiled from other sources than this package's: {found}")
+        if other := difference(function("layout", ctypes.c_char_p)().decode()):
+            raise Unavailable(f"the row kernels were compiled from other sources than this package's: {other}")
         self.use_openmp = function("use_openmp", None, _pointer, _pointer)
         self.use_runtime(_openmp())
         self.supported = function("supported", _int, _number)
