@@ -43,6 +43,8 @@ class HeadOutput:
     """[R, draft V]."""
     states: Tensor
     """[R, d]: its own states, to draft on from, or for a selector."""
+    rows: Tensor | None = None
+    """[M, d]: those of all rows, where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,11 +143,11 @@ class Head(ABC):
         """An empty cache of this head's shape, for `length` rows a slot."""
 
     @abstractmethod
-    def run(self, packed: Packed, given: Tensor, *, own: bool) -> HeadOutput:
+    def run(self, packed: Packed, given: Tensor, *, own: bool, every: bool = False) -> HeadOutput:
         """One forward over a packed batch, whose tokens are those after the states.
 
         given: [M, ...] a state for each row. The target's [M, layers read * target d], or with `own` those that this
-        head left [M, d].
+        head left [M, d]. every: the states of all rows are wanted, of a head whose states are normed.
         """
 
     def weights(self) -> Iterable[Tensor]:
@@ -188,12 +190,12 @@ class Head(ABC):
 class TensorHead(Head):
     """The head in tensor operations."""
 
-    def __init__(self, weights: HeadWeights, length: int) -> None:
+    def __init__(self, weights: HeadWeights, length: int, *, lender: Head | None = None) -> None:
         super().__init__(weights, length)
         self._embedding = weights.embedding
         linear = float_layer(self.dtype, self.device)
         self._fuse = linear(weights.linear("fc"))
-        self._head = linear(linear_of(weights.head))
+        self._head = lender._head if isinstance(lender, TensorHead) else linear(linear_of(weights.head))
         self._before, self._state_gain = weights.gain("input_layernorm"), weights.gain("hidden_norm")
         self._embedding_gain = weights.gain("embedding_norm")
         self._final = weights.gain("norm")
@@ -215,7 +217,7 @@ class TensorHead(Head):
             yield from layer.weights()
 
     @torch.inference_mode()
-    def run(self, packed: Packed, given: Tensor, *, own: bool) -> HeadOutput:
+    def run(self, packed: Packed, given: Tensor, *, own: bool, every: bool = False) -> HeadOutput:
         config = self.config
         embedded, given = F.embedding(packed.ids[0], self._embedding), given.to(self.dtype)
         z: Tensor | None
@@ -232,9 +234,10 @@ class TensorHead(Head):
         turns = {} if self._rope is None else {self._rope: (self._cos[positions], self._sin[positions])}
         for i, layer in enumerate(self._layers):
             x = layer.run(x, turns, packed, z=None if i else z)
+        rows = rms(x, self._final, config.eps) if every and self._final is not None else None
         x = x[packed.judged]
         normed = x if self._final is None else rms(x, self._final, config.eps)
-        return HeadOutput(self._head(normed), normed if config.states_normed else x)
+        return HeadOutput(self._head(normed), normed if config.states_normed else x, rows)
 
     def _joined(self, embedded: Tensor, given: Tensor) -> Tensor:
         """The stream of a head whose layer is a plain one: what fuses embeddings [M, d] and states [M, d]."""
