@@ -1,4 +1,4 @@
-"""`EagleDrafter`: what it reads of each text, and its ways to draft: step by step (`stepwise`, or `in_turn` where further
+"""`EagleDrafter`: what it reads of each text, and its ways to draft: step by step (`stepwise`; `in_turn` where further
 tokens have heads of their own) and all at once.
 
 All at once (P-EAGLE): behind the text are mask tokens, and each guesses one token more of the draft. Row 0 is EAGLE's

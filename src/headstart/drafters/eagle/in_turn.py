@@ -47,7 +47,7 @@ class LaterText:
 
     def readable(self, known: int) -> int:
         """Rows that can be read and kept, with so many tokens known before x0."""
-        return max(0, known - 1 - self.number - self.row)
+        return max(0, min(len(self.states), known - 1 - self.number - self.row))
 
     def pop(self, tokens: Sequence[int], most: int) -> tuple[tuple[int, ...], Tensor]:
         """The next rows to keep, at most so many, of a text of these tokens: the tokens, and the states [n, d]."""
@@ -146,9 +146,7 @@ class InTurn(Stepwise):
         counts = [len(each.fresh) for each in live]
         if level > heads:
             return self._last_goes_on(live, drafts, counts)
-        above = [
-            each.left[[parent + 1 for parent in draft.parents[1:]]] for each, draft in zip(live, drafts, strict=True)
-        ]
+        above = [each.left[list(draft.parents[1:])] for each, draft in zip(live, drafts, strict=True)]
         output, left = self._reader.turn(level, [each.memory for each in live], drafts, above, counts)
         for each, states in zip(live, left, strict=True):
             each.left = states

@@ -1,9 +1,10 @@
 """MTP: the head that a checkpoint holds beside its model, and was trained with it, drafts for it.
 
 It is read from the target's own directory or GGUF file and runs as an EAGLE-1 head (`eagle`), on a cache of its own:
-chains or trees, at any temperature. Where a checkpoint holds several, one for each further token, they guess in turn. Its logits are those of the target's output matrix, which in a small model takes a
-third of a target's step; so of a large vocabulary the head guesses a part alone, and the other tokens have probability
-0 in its distribution, which keeps the rule exact.
+chains or trees, at any temperature. Where a checkpoint holds several, one for each further token, they guess in turn.
+Its logits are those of the target's output matrix, which in a small model takes a third of a target's step; so of a
+large vocabulary the head guesses a part alone, and the other tokens have probability 0 in its distribution, which keeps
+the rule exact.
 
 Sources: DeepSeek-V3 (arXiv:2412.19437); the shortlist, FastMTP (2509.18362).
 """

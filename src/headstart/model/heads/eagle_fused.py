@@ -37,9 +37,7 @@ class FourBits(NativeWeights):
         return super().product(linear, kind)
 
 
-def make_head(
-    weights: HeadWeights, length: int, *, quantize: str | None = None, lender: Head | None = None
-) -> Head:
+def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None, lender: Head | None = None) -> Head:
     """The fastest forward that takes this head: row kernels, or tensor operations.
 
     quantize: None for the head's own numbers; "int8" for matrices of 8-bit integers; "int4" for 4-bit codes in groups;
