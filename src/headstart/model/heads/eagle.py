@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.decoders.lean import TensorLayer
 from headstart.model.decoders.linears import float_layer, joined, linear_of
 from headstart.model.decoders.operations import rms, signed
@@ -49,12 +50,12 @@ class HeadOutput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadWeights:
-    """A checkpoint complete with what it borrows of its target. embedding: [V, d]; head: [draft V, d]. All tensors are
-    on one device and of one dtype."""
+    """A checkpoint complete with what it borrows of its target. embedding: [V, d], or the target's codes of it; head:
+    [draft V, d]. All tensors are on one device and of one dtype."""
 
     checkpoint: EagleCheckpoint
     tensors: Mapping[str, Tensor]
-    embedding: Tensor
+    embedding: Tensor | GroupedEmbedding
     head: Tensor
 
     def linear(self, *names: str) -> nn.Linear:
@@ -105,14 +106,20 @@ class HeadWeights:
 
 
 def complete(
-    checkpoint: EagleCheckpoint, *, embedding: Tensor, head: Tensor, dtype: torch.dtype, device: torch.device
+    checkpoint: EagleCheckpoint,
+    *,
+    embedding: Tensor | GroupedEmbedding,
+    head: Tensor,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> HeadWeights:
     """The weights as they are run. embedding, head: the target's, which stand in where the checkpoint has none."""
     tensors = checkpoint.own(dtype, device)
+    table = tensors.get("embed_tokens.weight", embedding)
     return HeadWeights(
         checkpoint,
         tensors,
-        tensors.get("embed_tokens.weight", embedding).to(device, dtype).contiguous(),
+        table.to(device, dtype).contiguous() if isinstance(table, Tensor) else table,
         tensors.get("lm_head.weight", head).to(device, dtype),
     )
 
@@ -192,7 +199,8 @@ class TensorHead(Head):
 
     def __init__(self, weights: HeadWeights, length: int, *, lender: Head | None = None) -> None:
         super().__init__(weights, length)
-        self._embedding = weights.embedding
+        embedding = weights.embedding
+        self._embedding = embedding if isinstance(embedding, Tensor) else embedding.weight
         linear = float_layer(self.dtype, self.device)
         self._fuse = linear(weights.linear("fc"))
         self._head = lender._head if isinstance(lender, TensorHead) else linear(linear_of(weights.head))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidBatch, InvalidOption
 from headstart.model import int4, native
 from headstart.model.cache import Slots
-from headstart.model.decoders.fused import FusedLayers
+from headstart.model.decoders.fused import FusedLayers, lookup
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import rotation
@@ -81,18 +81,21 @@ class FusedHead(Head):
         owners, layers = zip(*((weights.owner(i), weights.layer(i)) for i in range(config.layers)), strict=True)
         self._lender = lender if isinstance(lender, FusedHead) else None
         self._layers = FusedLayers(owners, layers, own, length, lambda _: rotation(rotary, length)).structs
+        self._embedding = weights.embedding
+        numbers, codes = lookup(weights.embedding, own)
         self._model = structs.Model(
             layers=self._layers,
             layer_count=config.layers,
             width=config.width,
             final_norm=self._norm(weights.gain("norm")),
             head=own.product(linear_of(weights.head)) if self._lender is None else self._lender._model.head,
-            embedding=own.pointer(weights.embedding),
+            embedding=numbers,
+            table=codes,
             embedding_factor=1.0,
             logit_factor=1.0,
             bf16=self.dtype == torch.bfloat16,
         )
-        self._vocabulary = len(weights.embedding)
+        self._vocabulary = weights.checkpoint.config.vocab_size
         self._draft_head = structs.DraftHead(
             # never rounded: what it joins is of different sizes, and the small would be lost beside the large
             fuse=own.product(weights.linear("fc"), unrounded),

@@ -450,7 +450,6 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
             std::memcpy(x + r * width, batch.states + r * width, width * sizeof(float));
         return;
     }
-    const W *table = (const W *)model.embedding;
     float *row = scratch.row;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
@@ -459,7 +458,7 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
             continue;
         }
         float *embedded = row + (head.state_first ? width : 0), *state = row + (head.state_first ? 0 : width);
-        for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
+        look_up<W>(model.embedding, model.table, batch.ids[r], width, embedded);
         std::memcpy(state, batch.states + r * width, width * sizeof(float));
         if (head.embedding_norm.kind) {
             norm_row(embedded, head.embedding_norm, width, embedded);
@@ -476,11 +475,10 @@ void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &la
                float *scale) {
     const DraftHead &head = *batch.draft_head;
     const int64_t width = model.width;
-    const W *table = (const W *)model.embedding;
     float *embedded = pair + 2 * width;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
-        for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
+        look_up<W>(model.embedding, model.table, batch.ids[r], width, embedded);
         norm_row(embedded, layer.attention_in, width, pair);
         norm_row(x + r * width, head.state_norm, width, pair + width);
         if (head.residual_normed) std::memcpy(x + r * width, pair + width, width * sizeof(float));
