@@ -16,7 +16,7 @@ import torch.nn.functional as F
 import transformers as tf
 from safetensors.torch import load_file, save_file
 from support.families import config_of, random_model
-from support.gguf_files import write
+from support.gguf_files import Q, write
 from support.gguf_hybrids import with_head
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
 from torch import Tensor
@@ -27,6 +27,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qw
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
+from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.heads.eagle import Head, TensorHead, complete
 from headstart.model.heads.eagle_fused import FusedHead
 from headstart.model.heads.mtp_checkpoint import count, has_head, read, shortlist
@@ -314,8 +315,7 @@ def test_a_layer_that_is_not_run_is_refused_with_the_reason(of: Any, name: str, 
     save_file({f"{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModel, match=f"^the MTP layer of .* {why}"):
         read(tmp_path, made)
-    if "decoders" not in why:
-        assert not has_head(tmp_path)
+    assert not has_head(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -446,3 +446,33 @@ def test_a_head_that_lacks_a_tensor_is_refused(checkpoint: tuple[Path, Any, Orac
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModel, match=r"lacks the tensor hidden_norm\.weight"):
         read(tmp_path, model.config)
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    assert not has_head(tmp_path)
+
+
+def test_auto_leaves_a_head_alone_whose_weights_are_coded(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:
+    folder, _, _ = checkpoint
+    tensors = load_file(folder / "model.safetensors")
+    scales = {"mtp.layers.0.mlp.up_proj.weight_scale_inv": torch.ones(1)}
+    save_file({**tensors, **scales}, tmp_path / "model.safetensors", {"format": "pt"})
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    assert "mtp" not in hs.load(tmp_path, dtype="float32", max_length=64).drafter.name
+    with pytest.raises(UnsupportedModel, match="holds tensors that no known head has"):
+        hs.load(tmp_path, drafter="mtp", dtype="float32", max_length=64)
+
+
+@needs_kernels
+def test_a_head_of_a_coded_target_makes_no_floats_of_its_embedding(
+    checkpoint: tuple[Path, Any, Oracle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, model, oracle = checkpoint
+    head = {name: tensor.numpy() for name, tensor in oracle.tensors().items()}
+    file = write(tmp_path / "q8.gguf", model, kind=Q.Q8_0, **with_head(model.config, head))
+    asked, prompt = hs.Sampling(max_tokens=24, ignore_eos=True), list(range(3, 24))
+    plain = hs.load(file, drafter="none", max_length=64).generate(prompt, asked)
+    monkeypatch.setattr(GroupedEmbedding, "weight", property(lambda _: pytest.fail("the table was made floats")))
+    engine = hs.load(file, max_length=64, pacing="fixed")
+    found = engine.generate(prompt, asked)
+    assert "mtp" in engine.drafter.name
+    assert found.tokens == plain.tokens
+    assert found.stats.drafted > 0

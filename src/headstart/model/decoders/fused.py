@@ -159,8 +159,8 @@ def norm_struct(owner: Any, norm: Norm | None, weights: NativeWeights, gain: Ten
 
 
 def lookup(embedding: Any, weights: NativeWeights) -> tuple[int | None, structs.Product]:
-    """An embedding as the kernels look tokens up in it: the address of its own numbers, or its codes, which are laid out
-    once for all that look up."""
+    """An embedding as the kernels look tokens up in it: the address of its own numbers, or its codes, which are laid
+    out once for all that look up."""
     if isinstance(embedding, GroupedEmbedding):
         if embedding.laid_out is None:
             embedding.laid_out = weights.product(GroupedLinear(embedding.held)), weights

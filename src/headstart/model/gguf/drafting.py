@@ -68,10 +68,13 @@ def has_head(file: GgufFile, number: int = 0) -> bool:
     return f"blk.{block}.nextn.eh_proj.weight" in file.tensors
 
 
-def head_tensors(file: GgufFile, config: Any, layer: Layer, table: Table, number: int = 0) -> dict[str, Tensor]:
+def head_tensors(
+    file: GgufFile, config: Any, layer: Layer, table: Table, number: int = 0, *, numbers: bool = True
+) -> dict[str, Tensor]:
     """Those of the table that the file holds, in float32, as a checkpoint in safetensors has them.
 
-    config: the target's. layer: the head's. number: which head, where there are several.
+    config: the target's. layer: the head's. number: which head, where there are several. numbers: else tensors of their
+    shapes on the device "meta".
 
     Raises:
         DamagedModel: one is of another shape.
@@ -85,8 +88,9 @@ def head_tensors(file: GgufFile, config: Any, layer: Layer, table: Table, number
         for each, shape in zip(stored, names.shapes(parameter, held.shape), strict=True):
             if not same_shape(file.tensors[each].shape, shape):
                 raise file.damaged(f"tensor {each!r} is {list(file.tensors[each].shape)}, and {list(shape)} is needed")
-        found[name] = torch.empty(held.shape)
-        read(file, names, parameter, found[name])
+        found[name] = torch.empty(held.shape, device="cpu" if numbers else "meta")
+        if numbers:
+            read(file, names, parameter, found[name])
     return found
 
 

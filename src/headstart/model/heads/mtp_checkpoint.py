@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig
 
-from headstart.base.errors import UnsupportedModel
+from headstart.base.errors import HeadstartError, UnsupportedModel
 from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.heads.eagle_config import EAGLE1, HeadConfig
 from headstart.model.heads.stored_tensors import (
@@ -35,6 +35,7 @@ from headstart.model.heads.stored_tensors import (
     names_in,
     read_tensors,
 )
+from headstart.model.loading import load_config
 from headstart.model.reading import object_in
 from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
@@ -173,9 +174,19 @@ EagleCheckpoint = HeadCheckpoint[HeadConfig]
 
 
 def has_head(source: str | Path) -> bool:
-    """Whether a model's directory or GGUF file holds an MTP head that can be run, from its config and its tensors'
-    names alone."""
-    path = Path(source)
+    """Whether a model's directory or GGUF file holds an MTP head that can be run, from its config and from the names and
+    shapes of its tensors."""
+    if not _seems_to_have(Path(source)):
+        return False
+    try:
+        _read(source, load_config(str(source), trust_remote_code=False), None, 0, numbers=False)
+    except HeadstartError:
+        return False
+    return True
+
+
+def _seems_to_have(path: Path) -> bool:
+    """The same from the config and names alone, which is enough for most models: they have no head."""
     if is_gguf(path):
         from headstart.model.gguf import drafting
 
@@ -217,6 +228,11 @@ def read(source: str | Path, target: Any, *, token_ids: Tensor | None = None, nu
         UnsupportedModel: there is none, its family's heads are not known, its layer is of a kind that is not run, or
             its tensors are not what they should be.
     """
+    return _read(source, target, token_ids, number, numbers=True)
+
+
+def _read(source: str | Path, target: Any, token_ids: Tensor | None, number: int, *, numbers: bool) -> EagleCheckpoint:
+    """See `read`. numbers: see `read_tensors`."""
     text, path = target.get_text_config(), Path(source)
     form = FORMS.get(text.model_type)
     if form is None or not layers_after(lambda name: getattr(text, name, None)):
@@ -236,9 +252,9 @@ def read(source: str | Path, target: Any, *, token_ids: Tensor | None = None, nu
     if is_gguf(path):
         from headstart.model.gguf import drafting
 
-        tensors = drafting.head_tensors(open_gguf(path), target, layer, table, number)
+        tensors = drafting.head_tensors(open_gguf(path), target, layer, table, number, numbers=numbers)
     else:
-        tensors = read_tensors(path, known_as)
+        tensors = read_tensors(path, known_as, numbers=numbers)
     found = check_tensors(config.name, table, tensors)
     gains = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
     found |= {name: found[name].float() + final.offset for name in gains if final.offset}
