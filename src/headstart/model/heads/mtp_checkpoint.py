@@ -174,7 +174,7 @@ EagleCheckpoint = HeadCheckpoint[HeadConfig]
 
 
 def has_head(source: str | Path) -> bool:
-    """Whether a model's directory or GGUF file holds an MTP head that can be run, from its config and from the names and
+    """Whether a model's directory or GGUF file holds an MTP head that can be run, from its config and the names and
     shapes of its tensors."""
     if not _seems_to_have(Path(source)):
         return False
