@@ -7,8 +7,8 @@
 Each guess is kept with the probability of a row, whatever it is (`headstart.measure.bench.synthetic`), so that models
 with random weights will do. Every row has an engine of its own, whose pacing begins anew, on the same weights. Plain
 and paced requests take turns, each on the same prompt of random tokens. A pair's speeds are without the prompt; of
-drafts only the second half of the paced texts counts, when pacing has had time to learn. Everything is written to
-results/ as JSON.
+drafts only the second half of the paced texts counts, when pacing has had time to learn. With --cpu-time the engine and
+this script read the process's CPU time, on one thread. Everything is written to results/ as JSON.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def random_head(config: Any, folder: Path) -> Path:
     tensors["d2t"] = torch.zeros(tokens, dtype=torch.int64)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     said = {
-        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": d, "intermediate_size": inner,
-        "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": dim, "num_hidden_layers": 1,
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": d,
+        "intermediate_size": inner, "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": dim,
+        "num_hidden_layers": 1,
         "vocab_size": config.vocab_size, "draft_vocab_size": tokens, "rms_norm_eps": 1e-5,
         "max_position_embeddings": config.max_position_embeddings, "tie_word_embeddings": False,
     }  # fmt: skip
@@ -106,10 +107,14 @@ def main() -> None:
     parser.add_argument("--percent", type=float, nargs="+", default=[10, 20, 30, 40, 50, 70, 85])
     parser.add_argument("--tokens", type=int, default=128, help="of each text")
     parser.add_argument("--pairs", type=int, default=2, help="of each row")
+    parser.add_argument("--cpu-time", action="store_true", help="one thread, and its time: for a machine that is busy")
     parser.add_argument("--quantize", default="none", help="of the target")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
     provenance, console = Provenance.now("torch", "transformers"), Console()
+    if args.cpu_time:
+        torch.set_num_threads(1)
+        time.perf_counter = time.process_time
     target = hs.Target(args.target, dtype="bfloat16", quantize=args.quantize, max_length=args.tokens + 96)
     with tempfile.TemporaryDirectory() as folder:
         drafter = "mtp" if args.drafter == "mtp" else str(random_head(target.runner.config, Path(folder)))
@@ -131,8 +136,11 @@ def main() -> None:
             )  # fmt: skip
             console.print(f"{percent:g}%", *(f"{each:.2f}" for each in ratios))
     console.print(table)
+    clock = {"clock": "CPU time of the process" if args.cpu_time else "wall", "threads": torch.get_num_threads()}
     file = results_file(args.out, f"switch-off-{args.target.name}-{args.drafter}")
-    file.write_text(json.dumps({"provenance": provenance.record(), "drafter": args.drafter, "rows": rows}, indent=1))
+    file.write_text(
+        json.dumps({"provenance": provenance.record(), **clock, "drafter": args.drafter, "rows": rows}, indent=1)
+    )
     console.print(file, *provenance.lines(), sep="\n")
 
 
