@@ -152,8 +152,8 @@ class EagleDrafter(BlockDrafter[HeadText]):
         head = make_head(weights, limit + SCRATCH, quantize=quantize)
         others = []
         for each in later:
-            given = {"dtype": runner.dtype, "device": runner.device}
-            other = complete(each, embedding=weights.embedding, head=weights.head, **given)
+            table, matrix = weights.embedding, weights.head
+            other = complete(each, embedding=table, head=matrix, dtype=runner.dtype, device=runner.device)
             lender = head if other.head is weights.head else None
             others.append(make_head(other, limit + SCRATCH, quantize=quantize, lender=lender))
         return cls(

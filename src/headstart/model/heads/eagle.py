@@ -203,7 +203,7 @@ class TensorHead(Head):
         self._embedding = embedding if isinstance(embedding, Tensor) else embedding.weight
         linear = float_layer(self.dtype, self.device)
         self._fuse = linear(weights.linear("fc"))
-        self._head = lender._head if isinstance(lender, TensorHead) else linear(linear_of(weights.head))
+        self._head: Any = lender._head if isinstance(lender, TensorHead) else linear(linear_of(weights.head))
         self._before, self._state_gain = weights.gain("input_layernorm"), weights.gain("hidden_norm")
         self._embedding_gain = weights.gain("embedding_norm")
         self._final = weights.gain("norm")

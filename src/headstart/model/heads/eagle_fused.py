@@ -83,7 +83,7 @@ class FusedHead(Head):
         self._layers = FusedLayers(owners, layers, own, length, lambda _: rotation(rotary, length)).structs
         self._embedding = weights.embedding
         numbers, codes = lookup(weights.embedding, own)
-        self._model = structs.Model(
+        self._model: structs.Model = structs.Model(
             layers=self._layers,
             layer_count=config.layers,
             width=config.width,
