@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import headstart
+from headstart.base import compiling
 from headstart.base.extras import how_to_install
+from headstart.commands import terminal
 from headstart.commands.cli import app
 from headstart.commands.loading import DRAFTER
 
@@ -120,3 +124,16 @@ def test_a_value_that_is_no_choice_is_refused() -> None:
     assert result.exit_code == 2
     assert "exact" in result.stderr
     assert "coupled" in result.stderr
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_command_shows_that_something_is_compiled(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For which a terminal has a bar; what is logged elsewhere is not for it."""
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=is_terminal, width=80)
+    monkeypatch.setattr(terminal, "messages", lambda: console)
+    before = compiling.SHOWN.get()
+    with terminal.reported(False), compiling.SHOWN.get()("compiling kernels"):
+        pass
+    assert ("compiling kernels" in written.getvalue()) is is_terminal
+    assert compiling.SHOWN.get() is before

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from headstart.base.levels import VARIABLE, LevelName
 from headstart.base.options import check_choice, check_fields, option, strict
 from headstart.types import Rule, TreeKind
 
@@ -51,22 +52,28 @@ class TargetOptions:
 
     device: str | torch.device = _target("auto", "'auto' (a GPU if there is one), 'cpu', 'cuda' or 'cuda:1'.", kind=str)
     dtype: str | torch.dtype = _target(
-        "auto", "'auto' (the checkpoint's, or float32 on a processor without bf16), 'bfloat16', 'float16' or "
+        "auto", "'auto' (the checkpoint's, or float32 where bf16 would be slower), 'bfloat16', 'float16' or "
         "'float32'. In float32 greedy text is the same token for token; in 16 bits two nearly equal tokens can change "
         "places.",
         kind=str,
     )  # fmt: skip
     quantize: str | None = _target(
         None,
-        "Run the target on 8-bit integers, which needs a processor with VNNI, or 4-bit ones or 8-bit ones in "
-        "groups, which need AVX2 and a model that headstart's own decoder runs. A GGUF file or a quantised "
-        "checkpoint runs on its own codes by default where it can; 'none' makes floats of them.",
+        "Run the target on 8-bit integers, or on 4-bit ones or 8-bit ones in groups, which need a model that "
+        "headstart's own decoder runs. A GGUF file or a quantised checkpoint runs on its own codes by default where it "
+        "can; 'none' makes floats of them.",
         kind=Quantize,
     )
     max_length: int | Literal["auto"] | None = _target(
         None, "The most tokens of a prompt and its text together; 'auto' takes as many as fit into memory for all "
         "requests that run at once, up to the model's limit. Default: the model's limit, at most 4096.",
         "--max-length", "--max-model-len", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
+    )  # fmt: skip
+    cpu_level: str | None = _target(
+        None, "The level of the processor's instructions for which the compiled kernels are taken: 'avx2' or 'neon', "
+        f"say; 'headstart info' lists those here. It holds for the whole process. Default: {VARIABLE} of the "
+        "environment, or the best.",
+        kind=LevelName,
     )  # fmt: skip
     trust_remote_code: bool = _target(
         False, "Run Python code from the model's repository. Leave it off unless you have read that code."
