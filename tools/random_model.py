@@ -63,14 +63,16 @@ def _kinds(layers: int, period: int) -> list[str]:
     return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]
 
 
-def _qwen3_5(hidden: int, intermediate: int) -> dict[str, Any]:
+def _qwen3_5(
+    hidden: int, intermediate: int, layers: int = 24, heads: int = 8, kv_heads: int = 2, value_heads: int = 16
+) -> dict[str, Any]:
     return {
         "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": hidden, "intermediate_size": intermediate,
-        "num_hidden_layers": 24, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
-        "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 256,
+        "linear_num_key_heads": 16, "linear_num_value_heads": value_heads, "linear_key_head_dim": 128,
         "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "max_position_embeddings": 262144,
         "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
-        "layer_types": ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(24)],
+        "layer_types": ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(layers)],
         "rope_parameters": {
             "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10],
             "mrope_interleaved": True,
@@ -154,6 +156,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "qwen3.5-0.8b": _qwen3_5(1024, 3584),
     "qwen3.5-2b": _qwen3_5(2048, 6144),
+    "qwen3.5-4b": _qwen3_5(2560, 9216, layers=32, heads=16, kv_heads=4, value_heads=32),
+    "falcon-h1-0.5b": {  # its muP factors are no shape: those that are 1 by default stand for all
+        "model_type": "falcon_h1", "vocab_size": 32784, "hidden_size": 1024, "intermediate_size": 2048,
+        "num_hidden_layers": 36, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64,
+        "mamba_d_ssm": 1536, "mamba_n_heads": 24, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1,
+        "mamba_d_conv": 4, "max_position_embeddings": 16384, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+        "rope_parameters": _default(1e11),
+    },
     "granite-4-h-350m": {
         **_GRANITE_H, "hidden_size": 768, "intermediate_size": 2048, "shared_intermediate_size": 2048,
         "num_hidden_layers": 32, "max_position_embeddings": 32768, "attention_multiplier": 0.015625,
@@ -180,13 +190,15 @@ TINY: dict[str, Any] = {
     "global_head_dim": 128, "hidden_size_per_layer_input": 32, "query_pre_attn_scalar": 64, "sliding_window": 32,
     "shared_intermediate_size": 512, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64,
     "linear_value_head_dim": 64, "mamba_n_heads": 16, "mamba_d_head": 32, "mamba_d_state": 32,
+    "mamba_d_ssm": 512,
 }  # fmt: skip
 """Other numbers for a tiny model, of those that a shape has. Rows hold whole blocks of 256."""
 
 TINY_LAYERS, TINY_VOCABULARY = 6, 512
 
 ARCHITECTURES = {
-    "gemma3_text": "gemma3", "gemma4_text": "gemma4", "granitemoehybrid": "granitehybrid", "qwen3_5_text": "qwen35",
+    "falcon_h1": "falcon-h1", "gemma3_text": "gemma3", "gemma4_text": "gemma4", "granitemoehybrid": "granitehybrid",
+    "qwen3_5_text": "qwen35",
 }  # fmt: skip
 """What GGUF files call a `model_type`, where it is not the same."""
 
@@ -551,6 +563,10 @@ def _metadata(config: Any) -> dict[str, Any]:
 def _of_hybrids(config: Any) -> dict[str, Any]:
     """What files of models with recurrent layers state otherwise, or beside it."""
     kind = config.model_type
+    if kind == "falcon_h1":
+        return _sizes(
+            config.mamba_d_conv, config.mamba_n_groups, config.mamba_d_ssm, config.mamba_d_state, config.mamba_n_heads
+        )
     if kind not in ("granitemoehybrid", "lfm2", "qwen3_5_text"):
         return {}
     kv_heads = [config.num_key_value_heads if each == "full_attention" else 0 for each in config.layer_types]

@@ -64,6 +64,7 @@ def head_of(folder: Path, target: str, **options: Any) -> DFlashHead:
     runner = runner_of(target, **options)
     checkpoint = read(folder, runner.config)
     embedding, output = borrowed(runner, target, checkpoint.tensors)
+    assert isinstance(embedding, torch.Tensor)
     return DFlashHead(
         checkpoint, embedding=embedding, output=output, dtype=runner.dtype, device=runner.device, length=CONTEXT
     )

@@ -16,19 +16,21 @@ import torch.nn.functional as F
 import transformers as tf
 from safetensors.torch import load_file, save_file
 from support.families import config_of, random_model
-from support.gguf_files import write
+from support.gguf_files import Q, write
 from support.gguf_hybrids import with_head
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5TextConfig
+from transformers.modeling_layers import MtpModel
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qwen3_5RMSNorm, Qwen3_5TextRotaryEmbedding
 
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
+from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.heads.eagle import Head, TensorHead, complete
 from headstart.model.heads.eagle_fused import FusedHead
-from headstart.model.heads.mtp_checkpoint import has_head, read, shortlist
+from headstart.model.heads.mtp_checkpoint import count, has_head, read, shortlist
 from headstart.model.loading import load_config
 
 VOCAB = 97
@@ -313,18 +315,128 @@ def test_a_layer_that_is_not_run_is_refused_with_the_reason(of: Any, name: str, 
     save_file({f"{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModel, match=f"^the MTP layer of .* {why}"):
         read(tmp_path, made)
-    if "decoders" not in why:
-        assert not has_head(tmp_path)
+    assert not has_head(tmp_path)
 
 
-def test_of_several_layers_the_first_is_read(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def two_layers(checkpoint: tuple[Path, Any, Oracle], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The model with one MTP layer more, whose weights are the other's with the signs turned; and the same as GGUF."""
+    (folder, model, oracle), made = checkpoint, tmp_path_factory.mktemp("two")
+    head = {name: values.clone() for name, values in oracle.tensors().items()}
+    head |= {name.replace(".0.", ".1."): -tensor for name, tensor in head.items() if "mtp.layers.0." in name}
+    save_file({**load_file(folder / "model.safetensors"), **head}, made / "model.safetensors", {"format": "pt"})
+    stated = json.loads((folder / "config.json").read_text())
+    (made / "config.json").write_text(json.dumps({**stated, "mtp_num_hidden_layers": 2}))
+    asked = with_head(model.config, {name: values.numpy() for name, values in head.items()}, 2)
+    return made, write(made / "m.gguf", model, **asked)
+
+
+def test_each_of_several_layers_is_read(checkpoint: tuple[Path, Any, Oracle], two_layers: tuple[Path, Path]) -> None:
     folder, model, _ = checkpoint
-    tensors = load_file(folder / "model.safetensors")
-    second = {name.replace("layers.0", "layers.1"): -tensor for name, tensor in tensors.items() if "mtp.la" in name}
-    save_file({**tensors, **second}, tmp_path / "model.safetensors")
-    right, found = read(folder, model.config).tensors, read(tmp_path, model.config).tensors
-    assert found.keys() == right.keys()
-    assert all(torch.equal(found[name], right[name]) for name in right)
+    right = read(folder, model.config).tensors
+    for source in two_layers:
+        of = load_config(str(source), trust_remote_code=False)
+        assert count(source, of) == 2
+        for number in range(2):
+            found = read(source, of, number=number).tensors
+            assert found.keys() == right.keys()
+            for name in right:
+                shared = name.startswith(("embedding_norm", "hidden_norm", "norm", "fc"))
+                wanted = right[name] if shared or not number else -right[name]
+                assert torch.allclose(found[name].float(), wanted.float(), rtol=0, atol=3e-7), (number, name)
+
+
+class Turns:
+    """A checkpoint of GLM-4's shape with three MTP layers, as transformers' own `MtpModel` has them."""
+
+    LAYERS = 3
+
+    def __init__(self, folder: Path) -> None:
+        of = config_of("glm4")
+        of.num_mtp_layers = of.num_nextn_predict_layers = self.LAYERS
+        self.model = random_model(of)
+        self.folder = folder
+        with torch.no_grad():
+            self.model.lm_head.weight *= 60  # so that guesses are sure, and trees hold the likeliest path
+        torch.manual_seed(4)
+        self.mtp = MtpModel(self.model, self.LAYERS).eval()
+        tensors = {}
+        for name, parameter in self.mtp.layers.named_parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+            number, _, inner = name.partition(".")
+            inner = inner.replace("mtp_block.", "").replace("post_norm", "shared_head.norm")
+            inner = name.partition(".mtp_block.")[2] or inner
+            tensors[f"model.layers.{of.num_hidden_layers + int(number)}.{inner}"] = parameter.detach().clone()
+        self.model.save_pretrained(folder)
+        stored = {**load_file(folder / "model.safetensors"), **tensors}
+        save_file(stored, folder / "model.safetensors", {"format": "pt"})
+
+    @torch.no_grad()
+    def drafts(self, tokens: list[int], depth: int) -> list[int]:
+        """The likeliest tokens after these, by layers in turn; behind them the last goes on from its own states."""
+        given = self.model.model(torch.tensor([tokens[:-1]])).last_hidden_state
+        ids, found, left = tokens[1:], list[int](), given
+        for step in range(depth):
+            if step < self.LAYERS:
+                given = left
+                ids = ids if step == 0 else [*ids[1:], found[-1]]
+            else:
+                given, ids = torch.cat([given, left[:, -1:]], 1), [*ids, found[-1]]
+            places = torch.arange(len(ids))[None]
+            layer = min(step, self.LAYERS - 1)
+            left = self.mtp.forward_layer(layer, given, places, None, input_ids=torch.tensor([ids]))
+            found.append(int(self.model.lm_head(left[0, -1]).argmax()))
+        return found
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> Turns:
+    return Turns(tmp_path_factory.mktemp("turns"))
+
+
+@pytest.mark.parametrize("chunk", [512, 4])
+@pytest.mark.parametrize("tree", ["none", "top-k"])
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_kernels)])
+def test_layers_guess_in_turn_as_transformers_do(
+    turns: Turns, tree: Any, kernels: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kernels:
+        monkeypatch.setattr(native, "available", lambda: False)
+    options = {"dtype": "float32", "max_length": 96, "max_batch_size": 2, "draft_quantize": "none", "pacing": "fixed"}
+    nodes = 5 if tree == "none" else 12
+    engine = hs.load(turns.folder, drafter="mtp", draft_tree=tree, num_speculative_tokens=nodes, **options)
+    drafter: Any = engine.drafter
+    drafter._reader.chunk = chunk
+    propose, seen = drafter.propose, []
+
+    def watched(rows: Any) -> Any:
+        made = propose(rows)
+        seen.extend((list(row.tokens), draft) for row, draft in zip(rows, made, strict=True))
+        return made
+
+    monkeypatch.setattr(drafter, "propose", watched)
+    prompts, asked = [list(range(3, 30)), list(range(40, 51)), [5]], hs.Sampling(max_tokens=12, ignore_eos=True)
+    found = engine.generate(prompts, asked)
+    plain = hs.load(turns.folder, drafter="none", **options).generate(prompts, asked)
+    assert [out.tokens for out in found] == [out.tokens for out in plain]
+    long = [(tokens, draft) for tokens, draft in seen if len(tokens) > Turns.LAYERS + 1 and len(draft)]
+    assert len(long) > 8
+    alike = []
+    for tokens, draft in long:
+        wanted = turns.drafts(tokens, max(draft.depths))
+        paths = {tuple(draft.tokens[node] for node in draft.path(index)) for index in range(len(draft))}
+        alike.append((len(wanted), max(n for n in range(len(wanted) + 1) if not n or tuple(wanted[:n]) in paths)))
+    assert all(n == depth if tree == "none" else n >= 1 for depth, n in alike), alike
+    assert max(n for _, n in alike) > Turns.LAYERS
+
+
+def test_slots_of_later_layers_are_given_back(turns: Turns) -> None:
+    engine = hs.load(turns.folder, drafter="mtp", dtype="float32", max_length=96, max_batch_size=2, pacing="fixed")
+    engine.generate([list(range(3, 20 + n)) for n in range(5)], hs.Sampling(max_tokens=6, ignore_eos=True))
+    drafter: Any = engine.drafter
+    for reader in (drafter._reader, *drafter._reader.later):
+        assert reader.cache.free_slots == 2
+        reader.cache.check()
 
 
 def test_a_head_that_lacks_a_tensor_is_refused(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:
@@ -334,3 +446,33 @@ def test_a_head_that_lacks_a_tensor_is_refused(checkpoint: tuple[Path, Any, Orac
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModel, match=r"lacks the tensor hidden_norm\.weight"):
         read(tmp_path, model.config)
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    assert not has_head(tmp_path)
+
+
+def test_auto_leaves_a_head_alone_whose_weights_are_coded(checkpoint: tuple[Path, Any, Oracle], tmp_path: Path) -> None:
+    folder, _, _ = checkpoint
+    tensors = load_file(folder / "model.safetensors")
+    scales = {"mtp.layers.0.mlp.up_proj.weight_scale_inv": torch.ones(1)}
+    save_file({**tensors, **scales}, tmp_path / "model.safetensors", {"format": "pt"})
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    assert "mtp" not in hs.load(tmp_path, dtype="float32", max_length=64).drafter.name
+    with pytest.raises(UnsupportedModel, match="holds tensors that no known head has"):
+        hs.load(tmp_path, drafter="mtp", dtype="float32", max_length=64)
+
+
+@needs_kernels
+def test_a_head_of_a_coded_target_makes_no_floats_of_its_embedding(
+    checkpoint: tuple[Path, Any, Oracle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, model, oracle = checkpoint
+    head = {name: tensor.numpy() for name, tensor in oracle.tensors().items()}
+    file = write(tmp_path / "q8.gguf", model, kind=Q.Q8_0, **with_head(model.config, head))
+    asked, prompt = hs.Sampling(max_tokens=24, ignore_eos=True), list(range(3, 24))
+    plain = hs.load(file, drafter="none", max_length=64).generate(prompt, asked)
+    monkeypatch.setattr(GroupedEmbedding, "weight", property(lambda _: pytest.fail("the table was made floats")))
+    engine = hs.load(file, max_length=64, pacing="fixed")
+    found = engine.generate(prompt, asked)
+    assert "mtp" in engine.drafter.name
+    assert found.tokens == plain.tokens
+    assert found.stats.drafted > 0

@@ -84,21 +84,23 @@ _NEXTN = {
 """What the converter calls the parts of a head, after `nextn`; the package `gguf` has it for newer versions."""
 
 
-def with_head(config: Any, head: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What to write beside a Qwen3.5 with an MTP head: metadata and tensors, from the head's by their names in a
+def with_head(config: Any, head: Mapping[str, np.ndarray], count: int = 1) -> dict[str, Any]:
+    """What to write beside a Qwen3.5 with so many MTP layers: metadata and tensors, from the head's by their names in a
     checkpoint."""
     layers, tensors = config.num_hidden_layers, {}
-    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, layers + 1)
+    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, layers + count)
     for name, values in head.items():
         inner = name.removeprefix("mtp.")
         module, _, kind = inner.rpartition(".")
-        stored: str | None = f"blk.{layers}.nextn.{_NEXTN.get(module)}.{kind}"
-        if inner.startswith("layers.0."):
-            stored = table.get_name(inner.replace("layers.0", f"model.layers.{layers}"), try_suffixes=(".weight",))
-        assert stored is not None, name
-        tensors[stored] = values + 1 if "norm" in stored else values
-    recurrent = [kind == "linear_attention" for kind in config.layer_types]
-    said = {"block_count": layers + 1, "nextn_predict_layers": 1, "attention.recurrent_layers": [*recurrent, False]}
+        found: list[str | None] = [f"blk.{layers + i}.nextn.{_NEXTN.get(module)}.{kind}" for i in range(count)]
+        if inner.startswith("layers."):
+            _, number, rest = inner.split(".", 2)
+            found = [table.get_name(f"model.layers.{layers + int(number)}.{rest}", try_suffixes=(".weight",))]
+        for stored in found:
+            assert stored is not None, name
+            tensors[stored] = values + 1 if "norm" in stored else values
+    recurrent = [kind == "linear_attention" for kind in config.layer_types] + [False] * count
+    said = {"block_count": layers + count, "nextn_predict_layers": count, "attention.recurrent_layers": recurrent}
     return {"metadata": said, "tensors": tensors}
 
 

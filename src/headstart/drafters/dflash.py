@@ -104,9 +104,10 @@ class DFlashDrafter(BlockDrafter["_Text"]):
         """
         checkpoint = read(folder, runner.config)
         embedding, output = borrowed(runner, target_folder, checkpoint.tensors)
+        floats = embedding if isinstance(embedding, Tensor) else embedding.weight
         limit = min(runner.max_length, checkpoint.config.max_length)
         head = DFlashHead(
-            checkpoint, embedding=embedding, output=output, dtype=runner.dtype, device=runner.device, length=limit
+            checkpoint, embedding=floats, output=output, dtype=runner.dtype, device=runner.device, length=limit
         )
         return cls(
             head,

@@ -210,7 +210,7 @@ class Assembly:
             budget=self.k,
             tree=None if self.tree == "auto" else self.tree,
             residual=None if given.draft_residual is None else Residual(given.draft_residual),
-            quantize=given.draft_quantize,
+            quantize=None if given.draft_quantize == "none" else given.draft_quantize,
             store=given.suffix_store,
             index=self.index,
         )

@@ -1,4 +1,5 @@
-"""`EagleDrafter`: what it reads of each text, and its two ways to draft, step by step (`stepwise`) and all at once.
+"""`EagleDrafter`: what it reads of each text, and its ways to draft: step by step (`stepwise`; `in_turn` where further
+tokens have heads of their own) and all at once.
 
 All at once (P-EAGLE): behind the text are mask tokens, and each guesses one token more of the draft. Row 0 is EAGLE's
 own, of the pending token and the state before it. The rows behind it are all alike, a mask token with a state that was
@@ -9,13 +10,14 @@ masks' keys and values are scratch.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Row
+from headstart.drafters.eagle.in_turn import InTurn, TurnReader
 from headstart.drafters.eagle.stepwise import SCRATCH, Stepwise
 from headstart.drafters.eagle.texts import HeadText, Reader
 from headstart.drafters.growing.block import BlockDrafter
@@ -47,6 +49,7 @@ class EagleDrafter(BlockDrafter[HeadText]):
 
     Args:
         head: ready to run.
+        later: the heads that guess the tokens after the first, in turn, where each has one of its own; see `in_turn`.
         vocab_size: entries of the target's logits.
         slots: requests that run at once.
         max_length: tokens of text and draft together, at most.
@@ -59,6 +62,7 @@ class EagleDrafter(BlockDrafter[HeadText]):
         self,
         head: Head,
         *,
+        later: Sequence[Head] = (),
         vocab_size: int,
         slots: int,
         max_length: int,
@@ -70,7 +74,8 @@ class EagleDrafter(BlockDrafter[HeadText]):
         at_once, depth = head.config.parallel, head.config.depth or AT_ONCE
         chain = (min(depth, LONGEST), LONGEST) if at_once else (CHAIN, LONGEST)
         policy = policy_of(tree, chain=chain, trees=(TREE, NODES), width=WIDTH, depth=depth if at_once else None)
-        self._reader = Reader(head, slots, chunk)
+        self._later = later
+        self._reader = TurnReader(head, later, slots, chunk) if later else Reader(head, slots, chunk)
         super().__init__(
             head,
             policy,
@@ -82,7 +87,11 @@ class EagleDrafter(BlockDrafter[HeadText]):
             max_length=max_length,
         )
         self.head = head
-        self._stepwise = None if at_once else Stepwise(self._reader, policy, self.vocabulary)
+        self._stepwise: Stepwise | None = None
+        if isinstance(self._reader, TurnReader):
+            self._stepwise = InTurn(self._reader, policy, self.vocabulary)
+        elif not at_once:
+            self._stepwise = Stepwise(self._reader, policy, self.vocabulary)
 
     @classmethod
     def load(
@@ -119,6 +128,7 @@ class EagleDrafter(BlockDrafter[HeadText]):
         checkpoint: EagleCheckpoint,
         runner: ModelRunner,
         *,
+        later: Sequence[EagleCheckpoint] = (),
         target_folder: str | Path,
         slots: int,
         budget: int | None = None,
@@ -129,6 +139,7 @@ class EagleDrafter(BlockDrafter[HeadText]):
         """The drafter of a head that was read for this target, with what the head borrows of it.
 
         Args:
+            later: further heads that guess in turn, of the same vocabulary.
             target_folder: where the target's safetensors are, or its GGUF file, for heads that borrow its output
                 matrix.
             quantize: see `make_head`; rounding costs acceptance at most.
@@ -139,8 +150,15 @@ class EagleDrafter(BlockDrafter[HeadText]):
         weights = complete(checkpoint, embedding=embedding, head=output, dtype=runner.dtype, device=runner.device)
         limit = min(runner.max_length, checkpoint.config.max_length)
         head = make_head(weights, limit + SCRATCH, quantize=quantize)
+        others = []
+        for each in later:
+            table, matrix = weights.embedding, weights.head
+            other = complete(each, embedding=table, head=matrix, dtype=runner.dtype, device=runner.device)
+            lender = head if other.head is weights.head else None
+            others.append(make_head(other, limit + SCRATCH, quantize=quantize, lender=lender))
         return cls(
             head,
+            later=others,
             vocab_size=runner.vocab_size,
             slots=slots,
             max_length=limit,
@@ -148,6 +166,17 @@ class EagleDrafter(BlockDrafter[HeadText]):
             tree=usual_tree(runner.config) if tree == "auto" else tree,
             name=name,
         )
+
+    def weights(self) -> Iterable[Tensor]:
+        yield from super().weights()
+        for head in self._later:
+            yield from head.weights()
+
+    def release(self, request: int) -> None:
+        text = self._texts.get(request)
+        super().release(request)
+        if text is not None and isinstance(self._reader, TurnReader):
+            self._reader.release(text)
 
     def _text(self, start: int, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> HeadText:
         return HeadText(start, held, slot, salt)

@@ -1,9 +1,10 @@
 """MTP: the head that a checkpoint holds beside its model, and was trained with it, drafts for it.
 
 It is read from the target's own directory or GGUF file and runs as an EAGLE-1 head (`eagle`), on a cache of its own:
-chains or trees, at any temperature. Its logits are those of the target's output matrix, which in a small model takes a
-third of a target's step; so of a large vocabulary the head guesses a part alone, and the other tokens have probability
-0 in its distribution, which keeps the rule exact.
+chains or trees, at any temperature. Where a checkpoint holds several, one for each further token, they guess in turn.
+Its logits are those of the target's output matrix, which in a small model takes a third of a target's step; so of a
+large vocabulary the head guesses a part alone, and the other tokens have probability 0 in its distribution, which keeps
+the rule exact.
 
 Sources: DeepSeek-V3 (arXiv:2412.19437); the shortlist, FastMTP (2509.18362).
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from headstart.drafters import BuildContext, Weights
 from headstart.drafters.eagle.drafter import EagleDrafter
 from headstart.model.gguf.files import is_gguf
-from headstart.model.heads.mtp_checkpoint import read, shortlist
+from headstart.model.heads.mtp_checkpoint import count, read, shortlist
 from headstart.model.loading import fetch
 
 WEIGHTS: Weights = "none"
@@ -31,9 +32,12 @@ def build(context: BuildContext) -> EagleDrafter:
     runner = context.target
     source = context.target_source if is_gguf(context.target_source) else fetch(context.target_source)
     ids = shortlist(runner.vocab_size, SHORTLIST, _special(context))
+    heads = max(1, count(source, runner.config))
+    first, *later = (read(source, runner.config, token_ids=ids, number=number) for number in range(heads))
     return EagleDrafter.of(
-        read(source, runner.config, token_ids=ids),
+        first,
         runner,
+        later=later,
         target_folder=source,
         slots=context.slots,
         quantize=context.quantize,

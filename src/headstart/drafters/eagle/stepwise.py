@@ -36,10 +36,10 @@ class Stepwise:
         """A draft for each row, of at most so many nodes, after a text that has been lined up for it."""
         if isinstance(self.policy, TreePolicy):
             plans = [self.policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
-            trees = [_Growing(*each, self._vocabulary) for each in zip(rows, rooms, plans, texts, strict=True)]
+            trees = [Growing(*each, self._vocabulary) for each in zip(rows, rooms, plans, texts, strict=True)]
             grow_trees(trees, self._level)
             return [tree.draft() for tree in trees]
-        chains = [_Chain(*each, None, self._vocabulary) for each in zip(rows, rooms, texts, strict=True)]
+        chains = [Chain(*each, None, self._vocabulary) for each in zip(rows, rooms, texts, strict=True)]
         try:
             grow_chains(chains, self._next)
         finally:
@@ -47,7 +47,7 @@ class Stepwise:
                 self._reader.cache.rewind(text.seat(self._reader.cache), text.read)
         return [chain.draft() for chain in chains]
 
-    def _next(self, live: Sequence[_Chain]) -> Tensor:
+    def _next(self, live: Sequence[Chain]) -> Tensor:
         """The logits after each chain's last token, or after its text."""
         if not live[0].tokens:  # all of them begin together
             return self._begin(live)
@@ -57,7 +57,7 @@ class Stepwise:
             self._reader.cache.keep(segment.slot, 1)
         return logits
 
-    def _level(self, live: Sequence[_Growing]) -> Tensor:
+    def _level(self, live: Sequence[Growing]) -> Tensor:
         """The logits after each tree's fresh nodes."""
         if not live[0].tokens:  # all of them begin together
             return self._begin(live)
@@ -84,32 +84,51 @@ class Stepwise:
         return output.logits
 
 
-class _Chain(GrowingChain):
-    """A chain, and the head's state behind its last token [1, d]."""
+class Chain(GrowingChain):
+    """A chain, and the head's state behind its last token [1, d].
 
-    states = torch.empty(0)
+    left: what a head left of all its rows, where heads guess in turn.
+    """
+
+    states = left = torch.empty(0)
+
+    @property
+    def parents(self) -> Sequence[int]:
+        return range(-1, len(self.tokens) - 1)
+
+    @property
+    def fresh(self) -> tuple[int, ...]:
+        return (len(self.tokens) - 1,)
 
     def take(self, states: Tensor) -> None:
         self.states = states
 
+    def states_above(self) -> Tensor:
+        """Of its last token, the state of the one before."""
+        return self.states
 
-class _Growing(GrowingTree):
-    """A tree, and the head's states behind the nodes that were fed last [n, d]."""
+
+class Growing(GrowingTree):
+    """A tree, and the head's states behind the nodes that were fed last [n, d].
+
+    left: what a head left of all its rows, where heads guess in turn.
+    """
+
+    states = left = torch.empty(0)
 
     def __init__(
         self, row: Row, budget: int, plan: TopK | Shape, memory: HeadText, vocabulary: PartialVocabulary | None
     ) -> None:
-        super().__init__(row, budget, plan, SCRATCH, memory, vocabulary)
-        self._states = torch.empty(0)
+        super().__init__(row, budget, plan, SCRATCH - 1, memory, vocabulary)  # heads in turn feed x0 as well
         self._first = -1
 
     def take(self, states: Tensor) -> None:
-        self._states, self._first = states, self.fresh[0]
+        self.states, self._first = states, self.fresh[0]
 
     def states_above(self) -> Tensor:
         """Of each fresh node, its parent's; parents are of the level before."""
         above = [self.parents[node] - self._first for node in self.fresh]
-        return self._states if above == list(range(len(self._states))) else self._states[above]
+        return self.states if above == list(range(len(self.states))) else self.states[above]
 
 
-_Live = Sequence[_Chain | _Growing]
+_Live = Sequence[Chain | Growing]

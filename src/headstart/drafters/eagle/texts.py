@@ -6,6 +6,7 @@ Row t of the head is the target's states of token t, with the token after it. A 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from headstart.drafters.growing.block import BlockText
 from headstart.model.heads.eagle import Head, HeadOutput
 from headstart.model.packed import Packed, Segment
 from headstart.types import NO_DRAFT, Draft
+
+if TYPE_CHECKING:
+    from headstart.drafters.eagle.in_turn import LaterText
 
 
 class Reader:
@@ -57,7 +61,10 @@ class Reader:
 
     def run(self, segments: Sequence[Segment], given: Tensor, *, own: bool) -> HeadOutput:
         """One forward of the head; see `Head.run`."""
-        return self.head.run(Packed(segments, self.cache, self.head.dtype, self.head.device), given, own=own)
+        return self.head.run(self.packed(segments), given, own=own)
+
+    def packed(self, segments: Sequence[Segment]) -> Packed:
+        return Packed(segments, self.cache, self.head.dtype, self.head.device)
 
 
 class HeadText(BlockText):
@@ -74,6 +81,7 @@ class HeadText(BlockText):
         self._states: list[Sequence[Tensor]] = []  # of each layer; joined when they are read, which may be never
         self._after: list[int] = []
         self._last: Tensor | None = None
+        self.later: list[LaterText] = []  # see `in_turn`
 
     @property
     def readable(self) -> int:

@@ -57,7 +57,9 @@ class FusedDecoder:
             self._length = min(length, len(places))
         head, embedding = weights.product(part(model, recipe.head)), part(model, recipe.embedding)
         tied = isinstance(embedding, GroupedEmbedding) and getattr(model.lm_head, "held", None) is embedding.held
-        numbers, codes = (None, head) if tied else _table(embedding, weights)
+        if tied and isinstance(embedding, GroupedEmbedding):
+            embedding.laid_out = head, weights
+        numbers, codes = (None, head) if tied else lookup(embedding, weights)
         self._model = structs.Model(
             layers=self._layers,
             layer_count=len(recipe.layers),
@@ -156,18 +158,21 @@ def norm_struct(owner: Any, norm: Norm | None, weights: NativeWeights, gain: Ten
     return structs.Norm(weights.gain(gain), weights.gain(bias), norm.eps, kind)
 
 
-def _table(embedding: Any, weights: NativeWeights) -> tuple[int | None, structs.Product]:
-    """An embedding as the kernels look tokens up in it: the address of its own numbers, or its codes."""
+def lookup(embedding: Any, weights: NativeWeights) -> tuple[int | None, structs.Product]:
+    """An embedding as the kernels look tokens up in it: the address of its own numbers, or its codes, which are laid
+    out once for all that look up."""
     if isinstance(embedding, GroupedEmbedding):
-        return None, weights.product(GroupedLinear(embedding.held))
-    return weights.pointer(embedding.weight), structs.Product()
+        if embedding.laid_out is None:
+            embedding.laid_out = weights.product(GroupedLinear(embedding.held)), weights
+        return None, embedding.laid_out[0]
+    return weights.pointer(embedding if isinstance(embedding, Tensor) else embedding.weight), structs.Product()
 
 
 def _token_inputs(model: Any, recipe: Recipe, weights: NativeWeights) -> structs.TokenInputs:
     inputs = recipe.inputs
     if inputs is None:
         return structs.TokenInputs()
-    numbers, codes = _table(part(model, inputs.table), weights)
+    numbers, codes = lookup(part(model, inputs.table), weights)
     return structs.TokenInputs(
         table=numbers,
         codes=codes,

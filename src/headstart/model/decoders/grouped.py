@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from headstart.model.decoders.linears import joined_bias
 from headstart.model.grouped import ChannelWeights, GroupedWeights, JoinedWeights, StoredWeights, side_by_side
+from headstart.model.native import structs
 
 Weights = GroupedWeights | ChannelWeights | JoinedWeights | StoredWeights
 
@@ -57,6 +59,8 @@ class GroupedEmbedding(nn.Module):
         """factor: what rows are multiplied by, rounded to dtype (Gemma); decoders read it in the recipe."""
         super().__init__()
         self.held, self.dtype, self.factor = weights, dtype, factor
+        self.laid_out: tuple[structs.Product, Any] | None = None
+        """The codes as a decoder has laid them out for the row kernels, and what keeps them alive."""
         self.num_embeddings, self.embedding_dim = weights.shape
 
     @property
@@ -69,9 +73,13 @@ class GroupedEmbedding(nn.Module):
             made[rows] = torch.from_numpy(self.held.read(rows).dequantise())
         return made
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def rows(self, ids: Tensor) -> Tensor:
+        """The rows of some tokens, without the factor [..., d]."""
         rows = self.held.read(ids.reshape(-1).numpy()).dequantise()
-        found = torch.from_numpy(rows).to(self.dtype).reshape(*ids.shape, -1)
+        return torch.from_numpy(rows).to(self.dtype).reshape(*ids.shape, -1)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found = self.rows(ids)
         return found if self.factor == 1.0 else found * torch.tensor(self.factor, dtype=self.dtype)
 
 

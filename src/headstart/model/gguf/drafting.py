@@ -31,13 +31,13 @@ _CALLED = {
 class _HeadNames(Names):
     """The names of a head's tensors: those of its layer as in one more layer of the model, the others by themselves."""
 
-    def __init__(self, file: GgufFile, config: Any, layer: Layer) -> None:
+    def __init__(self, file: GgufFile, config: Any, layer: Layer, number: int) -> None:
         recipe = recipe_of(config)
-        self.block = len(recipe.layers)
+        self.block = len(recipe.layers) + number
         self._file, self._stack = file, recipe.stack
         self._offset = 0.0 if recipe.final_norm is None else recipe.final_norm.offset
         architecture = ARCHITECTURES[file.metadata.text("general.architecture")]
-        super().__init__(replace(recipe, layers=(*recipe.layers, layer)), architecture)
+        super().__init__(replace(recipe, layers=(*recipe.layers, *[layer] * (number + 1))), architecture)
 
     def parameter(self, name: str) -> str:
         """A tensor of the head, as the other methods take it."""
@@ -57,26 +57,29 @@ class _HeadNames(Names):
         return self._offset if module.endswith("norm") else 0.0
 
 
-def has_head(file: GgufFile) -> bool:
-    """Whether a file holds a head that can be read. Some files state one and hold no tensors of it."""
+def has_head(file: GgufFile, number: int = 0) -> bool:
+    """Whether a file holds a head of this number that can be read. Some files state one and hold no tensors of it."""
     name = file.metadata.text("general.architecture", "")
     architecture = ARCHITECTURES.get(name)
     count = file.metadata.whole(f"{name}.{DRAFTING}", 0)
-    if architecture is None or not architecture.drafting or not count:
+    if architecture is None or not architecture.drafting or number >= count:
         return False
-    first = file.metadata.whole(f"{name}.block_count", 0) - count
-    return f"blk.{first}.nextn.eh_proj.weight" in file.tensors
+    block = file.metadata.whole(f"{name}.block_count", 0) - count + number
+    return f"blk.{block}.nextn.eh_proj.weight" in file.tensors
 
 
-def head_tensors(file: GgufFile, config: Any, layer: Layer, table: Table) -> dict[str, Tensor]:
+def head_tensors(
+    file: GgufFile, config: Any, layer: Layer, table: Table, number: int = 0, *, numbers: bool = True
+) -> dict[str, Tensor]:
     """Those of the table that the file holds, in float32, as a checkpoint in safetensors has them.
 
-    config: the target's. layer: the head's.
+    config: the target's. layer: the head's. number: which head, where there are several. numbers: else tensors of their
+    shapes on the device "meta".
 
     Raises:
         DamagedModel: one is of another shape.
     """
-    names, found = _HeadNames(file, config, layer), {}
+    names, found = _HeadNames(file, config, layer, number), {}
     for name, held in table.items():
         parameter = names.parameter(name)
         stored = names.tensors(parameter)
@@ -85,8 +88,9 @@ def head_tensors(file: GgufFile, config: Any, layer: Layer, table: Table) -> dic
         for each, shape in zip(stored, names.shapes(parameter, held.shape), strict=True):
             if not same_shape(file.tensors[each].shape, shape):
                 raise file.damaged(f"tensor {each!r} is {list(file.tensors[each].shape)}, and {list(shape)} is needed")
-        found[name] = torch.empty(held.shape)
-        read(file, names, parameter, found[name])
+        found[name] = torch.empty(held.shape, device="cpu" if numbers else "meta")
+        if numbers:
+            read(file, names, parameter, found[name])
     return found
 
 

@@ -6,9 +6,11 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.loading import fetch
 from headstart.model.quantised.tensors import Tensors
@@ -20,15 +22,22 @@ _OUTPUT = "lm_head.weight"
 
 def borrowed(
     target: ModelRunner, source: str | Path, own: Container[str], token_ids: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The target's embedding [V, d] and output matrix [V, d].
+) -> tuple[Tensor | GroupedEmbedding, Tensor]:
+    """The target's embedding [V, d], which may be codes, and its output matrix [V, d].
 
     source: the directory or the GGUF file of its weights, or its hub id. own: names of the head's tensors; what is
     there is not looked for, and has no meaning in what is returned. token_ids: whose outputs are wanted; None for all.
     """
-    embedding = target.model.get_input_embeddings().weight.detach()
-    if _OUTPUT in own or target.config.get_text_config().tie_word_embeddings:
-        return embedding, embedding if token_ids is None else embedding[token_ids.to(embedding.device)]
+    module = target.model.get_input_embeddings()
+    embedding = module if isinstance(module, GroupedEmbedding) else module.weight.detach()
+    if _OUTPUT in own:
+        return embedding, torch.empty(0)
+    if target.config.get_text_config().tie_word_embeddings:
+        if token_ids is None:
+            return embedding, module.weight.detach()
+        if isinstance(embedding, GroupedEmbedding):  # only those rows are made floats
+            return embedding, embedding.rows(token_ids)
+        return embedding, embedding[token_ids.to(embedding.device)]
     # the runner's own is laid out for its kernels by now
     if is_gguf(source):
         from headstart.model.gguf.drafting import output_matrix

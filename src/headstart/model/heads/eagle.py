@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.decoders.lean import TensorLayer
 from headstart.model.decoders.linears import float_layer, joined, linear_of
 from headstart.model.decoders.operations import rms, signed
@@ -43,16 +44,18 @@ class HeadOutput:
     """[R, draft V]."""
     states: Tensor
     """[R, d]: its own states, to draft on from, or for a selector."""
+    rows: Tensor | None = None
+    """[M, d]: those of all rows, where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadWeights:
-    """A checkpoint complete with what it borrows of its target. embedding: [V, d]; head: [draft V, d]. All tensors are
-    on one device and of one dtype."""
+    """A checkpoint complete with what it borrows of its target. embedding: [V, d], or the target's codes of it; head:
+    [draft V, d]. All tensors are on one device and of one dtype."""
 
     checkpoint: EagleCheckpoint
     tensors: Mapping[str, Tensor]
-    embedding: Tensor
+    embedding: Tensor | GroupedEmbedding
     head: Tensor
 
     def linear(self, *names: str) -> nn.Linear:
@@ -103,14 +106,20 @@ class HeadWeights:
 
 
 def complete(
-    checkpoint: EagleCheckpoint, *, embedding: Tensor, head: Tensor, dtype: torch.dtype, device: torch.device
+    checkpoint: EagleCheckpoint,
+    *,
+    embedding: Tensor | GroupedEmbedding,
+    head: Tensor,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> HeadWeights:
     """The weights as they are run. embedding, head: the target's, which stand in where the checkpoint has none."""
     tensors = checkpoint.own(dtype, device)
+    table = tensors.get("embed_tokens.weight", embedding)
     return HeadWeights(
         checkpoint,
         tensors,
-        tensors.get("embed_tokens.weight", embedding).to(device, dtype).contiguous(),
+        table.to(device, dtype).contiguous() if isinstance(table, Tensor) else table,
         tensors.get("lm_head.weight", head).to(device, dtype),
     )
 
@@ -141,11 +150,11 @@ class Head(ABC):
         """An empty cache of this head's shape, for `length` rows a slot."""
 
     @abstractmethod
-    def run(self, packed: Packed, given: Tensor, *, own: bool) -> HeadOutput:
+    def run(self, packed: Packed, given: Tensor, *, own: bool, every: bool = False) -> HeadOutput:
         """One forward over a packed batch, whose tokens are those after the states.
 
         given: [M, ...] a state for each row. The target's [M, layers read * target d], or with `own` those that this
-        head left [M, d].
+        head left [M, d]. every: the states of all rows are wanted, of a head whose states are normed.
         """
 
     def weights(self) -> Iterable[Tensor]:
@@ -188,12 +197,13 @@ class Head(ABC):
 class TensorHead(Head):
     """The head in tensor operations."""
 
-    def __init__(self, weights: HeadWeights, length: int) -> None:
+    def __init__(self, weights: HeadWeights, length: int, *, lender: Head | None = None) -> None:
         super().__init__(weights, length)
-        self._embedding = weights.embedding
+        embedding = weights.embedding
+        self._embedding = embedding if isinstance(embedding, Tensor) else embedding.weight
         linear = float_layer(self.dtype, self.device)
         self._fuse = linear(weights.linear("fc"))
-        self._head = linear(linear_of(weights.head))
+        self._head: Any = lender._head if isinstance(lender, TensorHead) else linear(linear_of(weights.head))
         self._before, self._state_gain = weights.gain("input_layernorm"), weights.gain("hidden_norm")
         self._embedding_gain = weights.gain("embedding_norm")
         self._final = weights.gain("norm")
@@ -215,7 +225,7 @@ class TensorHead(Head):
             yield from layer.weights()
 
     @torch.inference_mode()
-    def run(self, packed: Packed, given: Tensor, *, own: bool) -> HeadOutput:
+    def run(self, packed: Packed, given: Tensor, *, own: bool, every: bool = False) -> HeadOutput:
         config = self.config
         embedded, given = F.embedding(packed.ids[0], self._embedding), given.to(self.dtype)
         z: Tensor | None
@@ -232,9 +242,10 @@ class TensorHead(Head):
         turns = {} if self._rope is None else {self._rope: (self._cos[positions], self._sin[positions])}
         for i, layer in enumerate(self._layers):
             x = layer.run(x, turns, packed, z=None if i else z)
+        rows = rms(x, self._final, config.eps) if every and self._final is not None else None
         x = x[packed.judged]
         normed = x if self._final is None else rms(x, self._final, config.eps)
-        return HeadOutput(self._head(normed), normed if config.states_normed else x)
+        return HeadOutput(self._head(normed), normed if config.states_normed else x, rows)
 
     def _joined(self, embedded: Tensor, given: Tensor) -> Tensor:
         """The stream of a head whose layer is a plain one: what fuses embeddings [M, d] and states [M, d]."""

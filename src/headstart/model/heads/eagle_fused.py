@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidBatch, InvalidOption
 from headstart.model import int4, native
 from headstart.model.cache import Slots
-from headstart.model.decoders.fused import FusedLayers
+from headstart.model.decoders.fused import FusedLayers, lookup
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import rotation
@@ -37,11 +37,12 @@ class FourBits(NativeWeights):
         return super().product(linear, kind)
 
 
-def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None) -> Head:
+def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None, lender: Head | None = None) -> Head:
     """The fastest forward that takes this head: row kernels, or tensor operations.
 
     quantize: None for the head's own numbers; "int8" for matrices of 8-bit integers; "int4" for 4-bit codes in groups;
-    "auto" for the fewest bits. What the row kernels have no products of here runs on the next that they have.
+    "auto" for the fewest bits. What the row kernels have no products of here runs on the next that they have. lender:
+    another head, made with the same options, whose output matrix this one has as well.
 
     Raises:
         InvalidOption: quantize is something else.
@@ -49,8 +50,8 @@ def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None)
     if quantize not in (None, "int8", "int4", "auto"):
         raise InvalidOption(f"heads do not run with quantize={quantize!r}", hint="it is None, 'int8', 'int4' or 'auto'")
     if _kind(weights, quantize) is None:
-        return TensorHead(weights, length)
-    return FusedHead(weights, length, quantize=quantize)
+        return TensorHead(weights, length, lender=lender)
+    return FusedHead(weights, length, quantize=quantize, lender=lender)
 
 
 def _kind(weights: HeadWeights, quantize: str | None) -> int | None:
@@ -66,7 +67,9 @@ class FusedHead(Head):
         native.Unavailable: the kernels do not take this head, or cannot be built here.
     """
 
-    def __init__(self, weights: HeadWeights, length: int, *, quantize: str | None = None) -> None:
+    def __init__(
+        self, weights: HeadWeights, length: int, *, quantize: str | None = None, lender: Head | None = None
+    ) -> None:
         super().__init__(weights, length)
         kind, unrounded = _kind(weights, quantize), _kind(weights, None)
         self._kind = kind
@@ -76,19 +79,23 @@ class FusedHead(Head):
         config, rotary = self.config, weights.rotary()
         own = self._weights = FourBits(kind) if self._four_bits else NativeWeights(kind)
         owners, layers = zip(*((weights.owner(i), weights.layer(i)) for i in range(config.layers)), strict=True)
+        self._lender = lender if isinstance(lender, FusedHead) else None
         self._layers = FusedLayers(owners, layers, own, length, lambda _: rotation(rotary, length)).structs
-        self._model = structs.Model(
+        self._embedding = weights.embedding
+        numbers, codes = lookup(weights.embedding, own)
+        self._model: structs.Model = structs.Model(
             layers=self._layers,
             layer_count=config.layers,
             width=config.width,
             final_norm=self._norm(weights.gain("norm")),
-            head=own.product(linear_of(weights.head)),
-            embedding=own.pointer(weights.embedding),
+            head=own.product(linear_of(weights.head)) if self._lender is None else self._lender._model.head,
+            embedding=numbers,
+            table=codes,
             embedding_factor=1.0,
             logit_factor=1.0,
             bf16=self.dtype == torch.bfloat16,
         )
-        self._vocabulary = len(weights.embedding)
+        self._vocabulary = weights.checkpoint.config.vocab_size
         self._draft_head = structs.DraftHead(
             # never rounded: what it joins is of different sizes, and the small would be lost beside the large
             fuse=own.product(weights.linear("fc"), unrounded),
@@ -114,7 +121,7 @@ class FusedHead(Head):
     def new_cache(self, slots: int) -> Slots:
         return TiledCache(self.shapes, slots=slots, capacity=self.length, dtype=self.dtype)
 
-    def run(self, packed: Packed, given: Tensor, *, own: bool) -> HeadOutput:
+    def run(self, packed: Packed, given: Tensor, *, own: bool, every: bool = False) -> HeadOutput:
         fusing = self._third and not own
         rows = (self._features(given) if fusing else given).float().contiguous()
         width = self.config.fused_inputs if fusing else self.config.width
@@ -137,8 +144,13 @@ class FusedHead(Head):
         struct.draft_head = ctypes.pointer(self._draft_head)
         struct.states, struct.features = (None, rows.data_ptr()) if fusing else (rows.data_ptr(), None)
         struct.output_states = states.data_ptr()
+        left = torch.empty(batch.rows, self._model.width) if every else None
+        if left is not None:
+            pointers = (ctypes.c_void_p * (self._model.layer_count + 1))()
+            pointers[self._model.layer_count] = left.data_ptr()
+            struct.taps = ctypes.addressof(pointers)
         batch.run(self._model)
-        return HeadOutput(batch.logits, states)
+        return HeadOutput(batch.logits, states, left)
 
     def weights(self) -> Iterable[Tensor]:
         return (*super().weights(), *self._weights.tensors)

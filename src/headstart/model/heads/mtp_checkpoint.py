@@ -3,8 +3,8 @@
 Row t of such a head is the pair (token x_{t+1}, the target's state of t behind its final norm), each with a norm of its
 own, which a matrix joins; a decoder layer of the target's own family and a final norm follow, and the target's output
 matrix gives the guess of x_{t+2}. With its own state in place of the target's the same layer guesses on. That is an
-EAGLE-1 head but for the two norms, and it runs as one. Some checkpoints hold a layer for each further token. Of these
-the first one is read, which guesses all of them.
+EAGLE-1 head but for the two norms, and it runs as one. Some checkpoints hold a layer for each further token. Each of
+these is read as a head of its own, and they guess in turn.
 
 `FORMS` says, for each family, how its tensors are called. Sources: DeepSeek-V3 (arXiv:2412.19437), section 2.2; the
 names are those of the published checkpoints.
@@ -12,6 +12,7 @@ names are those of the published checkpoints.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.base.errors import UnsupportedModel
+from headstart.base.errors import HeadstartError, UnsupportedModel
 from headstart.base.lazy import transformers
 from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.heads.eagle_config import EAGLE1, HeadConfig
@@ -34,6 +35,7 @@ from headstart.model.heads.stored_tensors import (
     names_in,
     read_tensors,
 )
+from headstart.model.loading import load_config
 from headstart.model.reading import object_in
 from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
@@ -46,10 +48,11 @@ from headstart.model.wrappers import unwrapped
 class Form:
     """How a family's checkpoints hold their heads.
 
-    prefix: before the names of all tensors of the first one; {after} is the number of the model's layers. names: what
-    the parts are called below it; the last one is the prefix of the decoder layer. unread: of names below the prefix,
-    which are those of further layers, or of copies of what the target has. state_first: whether the matrix takes
-    [state | embedding] instead of [embedding | state]. layer: the head's, made of the target's recipe.
+    prefix: before the names of all tensors of one. names: what the parts are called below it; the last ones are the
+    prefixes of the decoder layer. unread: of names below the prefix, which are those of other layers, or of copies of
+    what the target has. state_first: whether the matrix takes [state | embedding] instead of [embedding | state].
+    layer: the head's, made of the target's recipe. In names, {i} is a head's number, {behind} the same counted on from
+    the model's layers, and {first} and {second} the numbers of blocks where each head has two.
     """
 
     prefix: str
@@ -58,17 +61,20 @@ class Form:
     unread: str = "(?!)"
     state_first: bool = False
 
-    def named(self, after: int) -> Callable[[str], str | None]:
-        """The name here of a stored tensor, for a target of so many layers; None for one that is not read."""
-        prefix = self.prefix.format(after=after)
+    def named(self, after: int, number: int = 0) -> Callable[[str], str | None]:
+        """The name here of a stored tensor of one of the heads, for a target of so many layers; None for one that is
+        not read."""
+        numbers = {"i": number, "behind": after + number, "first": 2 * number, "second": 2 * number + 1}
+        prefix, unread = self.prefix.format(**numbers), re.compile(self.unread.format(**numbers))
+        names = {ours: theirs.format(**numbers) for ours, theirs in self.names.items()}
 
         def known_as(stored: str) -> str | None:
             name = unwrapped(stored)
             inner = name.removeprefix(prefix)
-            if not name.startswith(prefix) or re.match(self.unread, inner):
+            if not name.startswith(prefix) or unread.match(inner):
                 return None
-            part = next((ours for ours, theirs in self.names.items() if inner.startswith(theirs)), None)
-            return inner if part is None else inner.replace(self.names[part], part, 1)
+            part = next((ours for ours, theirs in names.items() if inner.startswith(theirs)), None)
+            return inner if part is None else inner.replace(names[part], part, 1)
 
         return known_as
 
@@ -105,13 +111,13 @@ _QWEN = Form(
         "embedding_norm.": "pre_fc_norm_embedding.",
         "hidden_norm.": "pre_fc_norm_hidden.",
         "norm.": "norm.",
-        "": "layers.0.",
+        "": "layers.{i}.",
     },
     layer=_attends,
-    unread=r"layers\.[1-9]",
+    unread=r"layers\.(?!{i}\.)",
 )
 _DEEPSEEK = Form(
-    prefix="model.layers.{after}.",
+    prefix="model.layers.{behind}.",
     names={
         "fc.": "eh_proj.",
         "embedding_norm.": "enorm.",
@@ -123,7 +129,7 @@ _DEEPSEEK = Form(
     unread=r"(embed_tokens|shared_head\.head)\.",
 )
 _MIMO = Form(
-    prefix="model.mtp_layers.0.",
+    prefix="model.mtp_layers.{i}.",
     names={
         "fc.": "input_proj.",
         "embedding_norm.": "token_layernorm.",
@@ -137,14 +143,15 @@ _MIMO = Form(
 _NEMOTRON = Form(
     prefix="mtp.layers.",
     names={
-        "fc.": "0.eh_proj.",
-        "embedding_norm.": "0.enorm.",
-        "hidden_norm.": "0.hnorm.",
-        "norm.": "1.final_layernorm.",
-        "": "",
+        "fc.": "{first}.eh_proj.",
+        "embedding_norm.": "{first}.enorm.",
+        "hidden_norm.": "{first}.hnorm.",
+        "norm.": "{second}.final_layernorm.",
+        "0.": "{first}.",
+        "1.": "{second}.",
     },
     layer=_attends_then_feeds,
-    unread=r"([2-9]|\d\d+)\.",
+    unread=r"(?!({first}|{second})\.)\d",
 )
 
 FORMS = {
@@ -167,9 +174,19 @@ EagleCheckpoint = HeadCheckpoint[HeadConfig]
 
 
 def has_head(source: str | Path) -> bool:
-    """Whether a model's directory or GGUF file holds an MTP head that can be run, from its config and its tensors'
-    names alone."""
-    path = Path(source)
+    """Whether a model's directory or GGUF file holds an MTP head that can be run, from its config and the names and
+    shapes of its tensors."""
+    if not _seems_to_have(Path(source)):
+        return False
+    try:
+        _read(source, load_config(str(source), trust_remote_code=False), None, 0, numbers=False)
+    except HeadstartError:
+        return False
+    return True
+
+
+def _seems_to_have(path: Path) -> bool:
+    """The same from the config and names alone, which is enough for most models: they have no head."""
     if is_gguf(path):
         from headstart.model.gguf import drafting
 
@@ -185,15 +202,37 @@ def has_head(source: str | Path) -> bool:
     return "fc.weight" in names and not _why_not(names)
 
 
-def read(source: str | Path, target: Any, *, token_ids: Tensor | None = None) -> EagleCheckpoint:
-    """The head in the directory or the GGUF file of a target with this config of transformers.
+def count(source: str | Path, target: Any) -> int:
+    """How many heads are in the directory or the GGUF file of a target with this config of transformers: those that its
+    config states, as far as it holds tensors of them."""
+    text, path = target.get_text_config(), Path(source)
+    form, stated = FORMS.get(text.model_type), layers_after(lambda name: getattr(text, name, None))
+    if is_gguf(path):
+        from headstart.model.gguf import drafting
 
-    token_ids: those that it is to guess, rising; None for all.
+        file = open_gguf(path)
+        held = (drafting.has_head(file, number) for number in range(stated))
+    else:
+        stored = [*_stored_in(path)]
+        names = (form.named(text.num_hidden_layers, number) for number in range(stated) if form is not None)
+        held = (any("layernorm" in name for name in filter(None, map(known_as, stored))) for known_as in names)
+    return sum(itertools.takewhile(bool, held))
+
+
+def read(source: str | Path, target: Any, *, token_ids: Tensor | None = None, number: int = 0) -> EagleCheckpoint:
+    """A head in the directory or the GGUF file of a target with this config of transformers.
+
+    token_ids: those that it is to guess, rising; None for all. number: which of them, where there are several.
 
     Raises:
         UnsupportedModel: there is none, its family's heads are not known, its layer is of a kind that is not run, or
             its tensors are not what they should be.
     """
+    return _read(source, target, token_ids, number, numbers=True)
+
+
+def _read(source: str | Path, target: Any, token_ids: Tensor | None, number: int, *, numbers: bool) -> EagleCheckpoint:
+    """See `read`. numbers: see `read_tensors`."""
     text, path = target.get_text_config(), Path(source)
     form = FORMS.get(text.model_type)
     if form is None or not layers_after(lambda name: getattr(text, name, None)):
@@ -201,7 +240,7 @@ def read(source: str | Path, target: Any, *, token_ids: Tensor | None = None) ->
             f"{path} holds no MTP head that headstart knows",
             hint=f"heads of {', '.join(sorted(FORMS))} are known, whose config states how many layers they have",
         )
-    known_as, recipe = form.named(text.num_hidden_layers), find_recipe(target)
+    known_as, recipe = form.named(text.num_hidden_layers, number), find_recipe(target)
     names = [] if is_gguf(path) else [*filter(None, map(known_as, _stored_in(path)))]
     why = _why_not(names) or ("is of a model that headstart's own decoders do not run" if recipe is None else "")
     if why or recipe is None:
@@ -213,9 +252,9 @@ def read(source: str | Path, target: Any, *, token_ids: Tensor | None = None) ->
     if is_gguf(path):
         from headstart.model.gguf import drafting
 
-        tensors = drafting.head_tensors(open_gguf(path), target, layer, table)
+        tensors = drafting.head_tensors(open_gguf(path), target, layer, table, number, numbers=numbers)
     else:
-        tensors = read_tensors(path, known_as)
+        tensors = read_tensors(path, known_as, numbers=numbers)
     found = check_tensors(config.name, table, tensors)
     gains = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
     found |= {name: found[name].float() + final.offset for name in gains if final.offset}

@@ -177,15 +177,20 @@ def read_tensors(
     path: Path,
     known_as: Callable[[str], str | None],
     convert: str = "safetensors.torch.save_file writes safetensors",
+    *,
+    numbers: bool = True,
 ) -> dict[str, Tensor]:
     """The tensors of a directory. known_as: the name here of one on disk; None for one that is not read. convert: what
-    to do about a pickle."""
+    to do about a pickle. numbers: else tensors of their shapes on the device "meta"."""
     tensors: dict[str, Tensor] = {}
     for file in weight_files(path, convert=convert):
         try:
             with safe_open(file, framework="pt") as stored:
                 names = [(name, known_as(name)) for name in stored.keys()]  # noqa: SIM118 -- not a mapping
-                tensors.update({known: stored.get_tensor(name) for name, known in names if known is not None})
+                for name, known in names:
+                    if known is not None:
+                        shape = () if numbers else stored.get_slice(name).get_shape()
+                        tensors[known] = stored.get_tensor(name) if numbers else torch.empty(shape, device="meta")
         except Exception as error:
             raise UnsupportedModel(f"{file} cannot be read: {error}", hint="copy the checkpoint again") from error
     return _numbers(path, {name: tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)})

@@ -444,7 +444,6 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
         });
         return;
     }
-    const W *table = (const W *)model.embedding;
     float *row = scratch.row;
     scratch.team.each(batch.count, [&](int64_t r) {
         if (features) {
@@ -452,7 +451,7 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
             return;
         }
         float *embedded = row + (head.state_first ? width : 0), *state = row + (head.state_first ? 0 : width);
-        for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
+        look_up<W>(model.embedding, model.table, batch.ids[r], width, embedded);
         std::memcpy(state, batch.states + r * width, width * sizeof(float));
         if (head.embedding_norm.kind) {
             norm_row(embedded, head.embedding_norm, width, embedded);
@@ -469,10 +468,9 @@ void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &la
                uint8_t *rows, float *scale) {
     const DraftHead &head = *batch.draft_head;
     const int64_t width = model.width;
-    const W *table = (const W *)model.embedding;
     float *pair = scratch.row, *embedded = pair + 2 * width;
     scratch.team.each(batch.count, [&](int64_t r) {
-        for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
+        look_up<W>(model.embedding, model.table, batch.ids[r], width, embedded);
         norm_row(embedded, layer.attention_in, width, pair);
         norm_row(x + r * width, head.state_norm, width, pair + width);
         if (head.residual_normed) std::memcpy(x + r * width, pair + width, width * sizeof(float));
