@@ -36,6 +36,6 @@ def cpu_features() -> str:
 def _lines(name: str) -> list[str]:
     """Values of the lines of /proc/cpuinfo that begin so; none on systems without it."""
     with suppress(OSError):
-        lines = _CPUINFO.read_text().splitlines()
+        lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
         return [line.partition(":")[2].strip() for line in lines if line.startswith(name)]
     return []

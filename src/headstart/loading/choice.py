@@ -139,7 +139,7 @@ def _chosen(asked: Sequence[Any], target: str, reason: str) -> Choice:
 
 def _recommended(note: Path) -> list[str]:
     try:
-        named: Any = json.loads(note.read_text())["drafter"]
+        named: Any = json.loads(note.read_text(encoding="utf-8"))["drafter"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidOption(
             f"{note} does not name a drafter", hint='it should read {"drafter": "PATH OR HUB ID"}, or a list of them'

@@ -40,9 +40,11 @@ class Meter:
         if not packages:
             return cls(reason=f"this machine has no energy counter that the system shows ({folder}/intel-rapl:*)")
         try:
-            ranges = {zone / "energy_uj": int((zone / "max_energy_range_uj").read_text()) for zone in packages}
+            ranges = {
+                zone / "energy_uj": int((zone / "max_energy_range_uj").read_text(encoding="utf-8")) for zone in packages
+            }
             for counter in ranges:
-                int(counter.read_text())
+                int(counter.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             return cls(reason=f"the energy counters cannot be read: {error}; most systems let only root read them")
         return cls(ranges, "")
@@ -50,7 +52,7 @@ class Meter:
     def read(self) -> dict[Path, int] | None:
         """Microjoules by counter; None if they cannot be read (any more)."""
         try:
-            return {counter: int(counter.read_text()) for counter in self.ranges} or None
+            return {counter: int(counter.read_text(encoding="utf-8")) for counter in self.ranges} or None
         except (OSError, ValueError):
             return None
 
@@ -68,7 +70,7 @@ class Meter:
 
 def _name(zone: Path) -> str:
     try:
-        return (zone / "name").read_text().strip()
+        return (zone / "name").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
