@@ -1,22 +1,45 @@
-"""C++ sources -> a library of plain C functions, with the machine's own compiler, once for each of its versions."""
+"""C++ sources -> libraries of plain C functions, one for each level: those in the package, or the machine's compiler.
+
+A library is one .cpp file and the headers in its folder. The same sources and flags make the same library on every
+machine, so one that came with the package and one compiled at first use are interchangeable: both carry a digest of
+sources and flags in their names, and a library of other sources is never taken. Nothing here needs a package that is
+not Python's own, since building the package runs it too.
+"""
 
 from __future__ import annotations
 
 import atexit
+import ctypes
+import functools
 import hashlib
 import logging
 import os
-import platform
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
-from headstart.base.machine import cpu_features
+from headstart.base.levels import LEVELS, Level, architecture, usable, wanted
 
 STRICT = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 """Flags of every build: the last three let sums become vector operations and change no order of a sum."""
+
+PREBUILT = Path(__file__).parents[1] / "prebuilt"
+"""The libraries that came with the package, and the compiler that made them; a clone has none."""
+
+_COMPILER = "compiler.txt"
+_SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+_LINK = {"darwin": ("-shared",), "win32": ("-shared", "-static")}.get(sys.platform, ("-shared", "-Wl,--gc-sections"))
+PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL") if sys.platform == "linux" else ()
+"""What a library for other machines is linked with: they may have an older C++ runtime, or none."""
+
+_CPU = Path(__file__).with_name("cpu.cpp")
+_GENERIC = LEVELS[-1]
 
 log = logging.getLogger(__name__)
 
@@ -25,61 +48,159 @@ class Unavailable(Exception):
     """Why there is no compiled code on this machine."""
 
 
-def library(
-    name: str, sources: Sequence[Path], directory: Path, *, strict: Sequence[str] = STRICT, openmp: Sequence[str] = ()
-) -> Path:
-    """The compiled library, built if the directory does not hold it yet.
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A compiled library in a file."""
 
-    sources: the first is compiled, the others are what it includes. openmp: what a threaded build is linked against;
-    without it the build has no threads.
+    path: Path
+    level: str
+    """The name of its level."""
+    prebuilt: bool
+    """Whether it came with the package."""
+    compiler: str
+    """What made it; empty where nothing says so."""
+
+
+def _logged(what: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def said() -> Iterator[None]:
+        log.info("%s", what)
+        yield
+
+    return said()
+
+
+SHOWN: ContextVar[Callable[[str], AbstractContextManager[None]]] = ContextVar("shown", default=_logged)
+"""How it is shown that something is compiled, which can take a minute: called with what it is, it is entered
+meanwhile."""
+
+
+def library(main: Path) -> Library:
+    """The library of this .cpp file for the best level that this processor has and that can be had: from the package,
+    from the user's cache directory, or compiled into it.
 
     Raises:
-        Unavailable: there is no C++ compiler, or it failed. Of a threaded build also where it has no OpenMP: on one
-            thread the kernels would lose against PyTorch's operations on all of them.
+        Unavailable: none is there already, and there is no C++ compiler, or it failed.
+        InvalidOption: the level that is forced cannot be had.
     """
-    compiler = find_compiler()
-    texts = (source.read_text() for source in sources)
-    flags = (*strict, *(" ".join(attempt) for attempt in _attempts(threaded=bool(openmp))))
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    key = "\0".join((*texts, compiler, version, platform.machine(), cpu_features(), *openmp, *flags))
-    file = f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    if (directory / file).exists():
-        return directory / file
+    from headstart.base.files import cache_directory  # what it needs is not there while the package is built
+
+    directory = cache_directory("kernels")
+    failed = None
+    for level in wanted(features(), architecture()):
+        try:
+            return at_level(main, level, directory)
+        except Unavailable as reason:
+            failed = failed or reason
+    raise failed or Unavailable("this processor has no level")
+
+
+@functools.cache
+def features() -> frozenset[str]:
+    """What this processor offers, as `cpu.cpp` names it.
+
+    Raises:
+        Unavailable: nothing can be compiled here, and there is no library that says it.
+    """
+    from headstart.base.files import cache_directory
+
+    loaded = ctypes.CDLL(str(at_level(_CPU, _GENERIC, cache_directory("kernels")).path))
+    loaded.headstart_features.restype = ctypes.c_char_p
+    return frozenset(loaded.headstart_features().decode().split())
+
+
+def levels_here() -> tuple[str, ...]:
+    """The names of the levels that this processor has, the best first; none where it cannot be asked."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return _build(compiler, sources[0], strict, openmp, directory / file)
-    except OSError as error:
-        log.warning("%s cannot hold the compiled kernels (%s): they are compiled at every start", directory, error)
-        directory = Path(tempfile.mkdtemp(prefix="headstart-"))
-        atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        return _build(compiler, sources[0], strict, openmp, directory / file)
+        return tuple(level.name for level in usable(features(), architecture()))
+    except Unavailable:
+        return ()
 
 
-def _build(compiler: str, source: Path, strict: Sequence[str], openmp: Sequence[str], path: Path) -> Path:
-    """Compile into a temporary file and move it into place: two processes may do this at once."""
-    failures = []
-    for flags in _attempts(threaded=bool(openmp)):
-        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-            made, part = Path(scratch) / path.name, Path(scratch) / "part.o"
-            compile_ = [compiler, *strict, *flags, "-c", str(source), "-o", str(part)]
-            link = [compiler, "-shared", str(part), "-o", str(made), *(openmp if "-fopenmp" in flags else ())]
-            for command in (compile_, link):
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode != 0:
-                    failures.append(done.stderr.strip()[-300:])
-                    break
-            else:
-                os.replace(made, path)
-                return path
-    raise Unavailable(f"the C++ compiler {compiler} failed on {source.name}: {failures[-1]}")
+def at_level(main: Path, level: Level, directory: Path) -> Library:
+    """The same for one level. directory: where compiled libraries are kept.
+
+    Raises:
+        Unavailable: it is not there already, and there is no C++ compiler, or it failed.
+    """
+    stem = f"{main.stem}-{level.name}-{digest(main, level)}"
+    ready = PREBUILT / f"{stem}{_SUFFIX}"
+    if ready.exists():
+        return Library(ready, level.name, True, (PREBUILT / _COMPILER).read_text(encoding="utf-8").strip())
+    try:
+        compiler = find_compiler()
+    except Unavailable:
+        for kept in sorted(directory.glob(f"{stem}-*{_SUFFIX}")):  # when there still was one
+            return Library(kept, level.name, False, "")
+        raise
+    version = version_of(compiler)
+    file = f"{stem}-{_short(compiler, version)}{_SUFFIX}"
+    made = version.partition("\n")[0]
+    if (directory / file).exists():
+        return Library(directory / file, level.name, False, made)
+    with SHOWN.get()(f"compiling {main.name} for the level {level.name}, once on this machine"):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            build(compiler, main, level, directory / file)
+        except OSError as error:
+            log.warning("%s cannot hold the compiled kernels (%s): they are compiled at every start", directory, error)
+            directory = Path(tempfile.mkdtemp(prefix="headstart-"))
+            atexit.register(shutil.rmtree, directory, ignore_errors=True)
+            build(compiler, main, level, directory / file)
+    return Library(directory / file, level.name, False, made)
 
 
-def _attempts(*, threaded: bool) -> list[list[str]]:
-    """Flags from the best to the plainest: not every compiler knows them all."""
-    native = "-march=native" if platform.machine().lower() in ("x86_64", "amd64", "i686") else "-mcpu=native"
-    wide = "-mprefer-vector-width=512"
-    plain = [[native, wide], [native], []]
-    return [[*flags, "-fopenmp"] for flags in plain] if threaded else plain
+def build_all(main: Path, levels: Sequence[Level], directory: Path) -> Iterator[Callable[[], Path]]:
+    """For each level, what compiles the library that is to lie in `PREBUILT`, into a directory."""
+    compiler = find_compiler()
+    (directory / _COMPILER).write_text(version_of(compiler).partition("\n")[0], encoding="utf-8")
+    for level in levels if main != _CPU else (_GENERIC,):
+        path = directory / f"{main.stem}-{level.name}-{digest(main, level)}{_SUFFIX}"
+        yield functools.partial(build, compiler, main, level, path, PORTABLE)
+
+
+def sources_of(main: Path) -> tuple[Path, ...]:
+    """What a library is made from: the file itself, and all headers in its folder."""
+    return (main, *sorted(main.parent.rglob("*.h")))
+
+
+def digest(main: Path, level: Level) -> str:
+    """Of the sources and of the flags they are compiled with."""
+    texts = [part for source in sources_of(main) for part in (source.name, source.read_text(encoding="utf-8"))]
+    return _short(*texts, architecture(), sys.platform, *flags_of(main, level))
+
+
+def flags_of(main: Path, level: Level) -> tuple[str, ...]:
+    """What the sources are compiled with."""
+    return (*STRICT, *level.flags, *_openmp(main))
+
+
+def _openmp(main: Path) -> tuple[str, ...]:
+    """Sources that ask for OpenMP find its functions in the runtime that PyTorch has loaded: a second one would be a
+    second pool of threads."""
+    threaded = any("#pragma omp" in source.read_text(encoding="utf-8") for source in sources_of(main))
+    return ("-fopenmp",) if threaded else ()
+
+
+def build(compiler: str, main: Path, level: Level, path: Path, link: Sequence[str] = ()) -> Path:
+    """Compile into a temporary file and move it into place: two processes may do this at once. Returns the path.
+
+    Raises:
+        Unavailable: the compiler failed.
+        OSError: nothing can be written there.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        made, part = Path(scratch) / path.name, Path(scratch) / "part.o"
+        compile_ = [compiler, *flags_of(main, level), "-c", str(main), "-o", str(part)]
+        for command in (compile_, [compiler, *_LINK, *link, str(part), "-o", str(made)]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise Unavailable(
+                    f"the C++ compiler {compiler} failed on {main.name} for the level {level.name}: "
+                    f"{done.stderr.strip()[-300:]}"
+                )
+        os.replace(made, path)
+    return path
 
 
 def find_compiler() -> str:
@@ -89,3 +210,12 @@ def find_compiler() -> str:
         if path:
             return path
     raise Unavailable("there is no C++ compiler on this machine")
+
+
+def version_of(compiler: str) -> str:
+    """What the compiler says of itself."""
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+def _short(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

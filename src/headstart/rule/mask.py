@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base import compiling
-from headstart.base.files import cache_directory
 
 Mask = NDArray[np.uint32]
 """[ceil(V / 32)]: bit i % 32 of word i // 32 is 1 where token i may come."""
@@ -94,7 +93,7 @@ def in_numpy(x: NDArray[np.float32], mask: Mask) -> None:
 def compiled() -> Apply:
     """The compiled function of this process, built at the first call; `in_numpy` where it cannot be had."""
     try:
-        library = ctypes.CDLL(str(compiling.library("mask", (_SOURCE,), cache_directory("kernels"))))
+        library = ctypes.CDLL(str(compiling.library(_SOURCE).path))
     except (compiling.Unavailable, OSError) as reason:
         log.info("masks of grammars are slower here: %s", reason)
         return in_numpy

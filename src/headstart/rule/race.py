@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base import compiling
-from headstart.base.files import cache_directory
 
 SHORTEST = 512
 """Below this size of a distribution the call costs more than it saves."""
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 def compiled() -> Able | None:
     """The function of this process, built at the first call; None where it cannot be had."""
     try:
-        library = ctypes.CDLL(str(compiling.library("race", (_SOURCE,), cache_directory("kernels"))))
+        library = ctypes.CDLL(str(compiling.library(_SOURCE).path))
     except (compiling.Unavailable, OSError) as reason:
         log.info("draws from large vocabularies are slower here: %s", reason)
         return None

@@ -1,9 +1,10 @@
-"""The forward of decoders in C++, compiled once per machine and called through plain C.
+"""The forward of decoders in C++, called through plain C.
 
 A decoder's forward is hundreds of small operations, and for small models and few rows their calls cost more than
 their work. Here it is one call, and each row is computed in one fixed order, so that its result does not depend on
-what else is in the forward. The library is built with the machine's own C++ compiler at first use and kept in the
-user's cache directory. Without a compiler there are no row kernels, and `Unavailable` says why.
+what else is in the forward. The library is that of the package for the best level of this processor, or is built with
+the machine's own C++ compiler at first use (`base.compiling`). Where neither can be had there are no row kernels, and
+`Unavailable` says why.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headstart.base import compiling
+from headstart.base.compiling import Library, Unavailable
 from headstart.base.errors import NotEnoughMemory
-from headstart.model.native import build
-from headstart.model.native.build import Unavailable
 from headstart.model.native.structs import Batch, Model, Product, difference
 
-__all__ = ["LANES", "Kernels", "Unavailable", "available", "kernels", "reason"]
+__all__ = ["LANES", "MAIN", "Kernels", "Unavailable", "available", "kernels", "reason"]
+
+MAIN = Path(__file__).with_name("decoder.cpp")
+"""What is compiled, with the headers in its folder."""
 
 FLOAT32, BF16_WIDE, BF16_PAIRS, INT8, GROUPED4, GROUPED5, GROUPED6, GROUPED8, GROUPED2, GROUPED3 = range(10)
 """How a product stores its weights; the enum Kind of products.h."""
@@ -37,10 +41,11 @@ class Kernels:
         Unavailable: the library's structures are not those of `structs`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        """Of the library, in which a digest of its sources stands."""
-        library = ctypes.CDLL(str(path))
+    def __init__(self, found: Library) -> None:
+        self.library = found
+        self.name = found.path.name
+        """Of the library, in which its level and a digest of its sources stand."""
+        library = ctypes.CDLL(str(found.path))
 
         def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
             found = getattr(library, f"headstart_{name}")
@@ -72,7 +77,7 @@ def _status(code: int) -> None:
 
 
 def available() -> bool:
-    """Whether the row kernels can be had here; builds them at the first call."""
+    """Whether the row kernels can be had here; finds or builds them at the first call."""
     return reason() is None
 
 
@@ -85,7 +90,7 @@ def reason() -> str | None:
 @functools.cache
 def _outcome() -> Kernels | Unavailable:
     try:
-        return Kernels(build.library())
+        return Kernels(compiling.library(MAIN))
     except Unavailable as reason:
         return reason
     except OSError as error:
