@@ -193,13 +193,17 @@ def build(compiler: str, main: Path, level: Level, path: Path, link: Sequence[st
         made, part = Path(scratch) / path.name, Path(scratch) / "part.o"
         compile_ = [compiler, *flags_of(main, level), "-c", str(main), "-o", str(part)]
         for command in (compile_, [compiler, *_LINK, *link, str(part), "-o", str(made)]):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
             if done.returncode != 0:
                 raise Unavailable(
                     f"the C++ compiler {compiler} failed on {main.name} for the level {level.name}: "
                     f"{done.stderr.strip()[-300:]}"
                 )
-        os.replace(made, path)
+        try:
+            os.replace(made, path)
+        except PermissionError:
+            if not path.exists():  # it does on Windows, where another process has made it and has it loaded
+                raise
     return path
 
 
@@ -214,7 +218,9 @@ def find_compiler() -> str:
 
 def version_of(compiler: str) -> str:
     """What the compiler says of itself."""
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        [compiler, "--version"], capture_output=True, encoding="utf-8", errors="replace", check=False
+    ).stdout
 
 
 def _short(*parts: str) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from headstart.drafters import capabilities
 from headstart.theory import StepCosts
 
@@ -123,10 +125,10 @@ def memory_of(engine: Engine) -> dict[str, int | None]:
     return found
 
 
-def _peak() -> int | None:
-    try:
-        import resource
-    except ImportError:  # no such call on Windows
-        return None
+def _peak() -> int:
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB
