@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow lesser setup lint docs bench clean
+.PHONY: demo test slow lesser wheel setup lint docs bench clean
 
 demo: setup
 	$(BIN)/headstart demo
@@ -21,7 +21,7 @@ slow: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(WHICH)
 
 # What computes logits, as on a processor that has AVX2 and nothing newer: PyTorch, oneDNN and MKL are held to it, and the
-# kernels are compiled for it. What is made of logits is the same on every processor, so those tests run once.
+# kernels are those of that level. What is made of logits is the same on every processor, so those tests run once.
 LESSER := tests/model/native tests/model/decoders tests/model/quantised tests/model/gguf/test_packed.py \
 	tests/model/gguf/test_architectures.py tests/model/recipes/test_families.py tests/model/test_growing.py \
 	tests/model/test_int4.py tests/model/test_runner.py tests/loading/test_gguf_packed.py tests/loading/test_self_int4.py \
@@ -30,13 +30,17 @@ LESSER := tests/model/native tests/model/decoders tests/model/quantised tests/mo
 lesser: export ATEN_CPU_CAPABILITY := avx2
 lesser: export ONEDNN_MAX_CPU_ISA := AVX2
 lesser: export MKL_ENABLE_INSTRUCTIONS := AVX2
-lesser: export CXX := $(CURDIR)/tools/compile_for_avx2
+lesser: export HEADSTART_LEVEL := avx2
 lesser: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(LESSER)
 
+# Builds the wheel, with the kernels of every level, and runs it where there is no compiler.
+wheel: setup
+	$(BIN)/python tools/try_wheel.py
+
 lint: setup
-	$(BIN)/ruff check src tests tools benchmarks
-	$(BIN)/ruff format --check src tests tools benchmarks
+	$(BIN)/ruff check src tests tools benchmarks hatch_build.py
+	$(BIN)/ruff format --check src tests tools benchmarks hatch_build.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

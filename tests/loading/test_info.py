@@ -23,7 +23,7 @@ from headstart.loading.info import Info, describe, refusal
 from headstart.loading.options import InfoOptions, TargetOptions
 from headstart.model import loading, native
 from headstart.model.coded import without_memory
-from headstart.model.native.build import Unavailable
+from headstart.model.native import Unavailable
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.words import kinds_of
 from headstart.model.runner import ModelRunner

@@ -7,6 +7,7 @@ SOURCES holds the kernels' sources, BUILD takes the library. Any fault ends the 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,11 +16,11 @@ import torch
 import transformers as tf
 from numpy.typing import NDArray
 
+from headstart.base import compiling
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.grouped import GroupedWeights, side_by_side
 from headstart.model.loading import adopt
-from headstart.model.native import build
 from headstart.model.native.weights import NativeWeights
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -101,9 +102,9 @@ def several_kinds() -> None:
 
 def main(sources: Path, directory: Path) -> None:
     flags = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    build.STRICT = ("-O1", *build.STRICT[1:], *flags)
-    build.SOURCES = tuple(sources / source.name for source in build.SOURCES)
-    build.cache_directory = lambda _: directory
+    compiling.STRICT = ("-O1", *compiling.STRICT[1:], *flags)
+    native.MAIN = sources / native.MAIN.name
+    os.environ["XDG_CACHE_HOME"] = str(directory)
     assert native.available(), native.reason()
     torch.set_num_threads(2)
     for dtype in (torch.float32, torch.bfloat16):

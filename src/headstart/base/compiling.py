@@ -24,7 +24,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from headstart.base.levels import LEVELS, Level, architecture, usable, wanted
+from headstart.base.errors import InvalidOption
+from headstart.base.levels import LEVELS, Level, architecture, forced, levels_of, usable, wanted
 
 STRICT = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 """Flags of every build: the last three let sums become vector operations and change no order of a sum."""
@@ -81,11 +82,20 @@ def library(main: Path) -> Library:
 
     Raises:
         Unavailable: none is there already, and there is no C++ compiler, or it failed.
-        InvalidOption: the level that is forced cannot be had.
+        InvalidOption: the same of a level that is forced, or it does not exist.
     """
     from headstart.base.files import cache_directory  # what it needs is not there while the package is built
 
-    directory = cache_directory("kernels")
+    try:
+        return _best(main, cache_directory("kernels"))
+    except Unavailable as reason:
+        if (name := forced()) is None:
+            raise
+        hint = f"take the level back, or install a C++ compiler; this processor has: {', '.join(levels_here()) or '?'}"
+        raise InvalidOption(f"the level {name!r} cannot be had: {reason}", hint=hint) from reason
+
+
+def _best(main: Path, directory: Path) -> Library:
     failed = None
     for level in wanted(features(), architecture()):
         try:
@@ -115,6 +125,18 @@ def levels_here() -> tuple[str, ...]:
         return tuple(level.name for level in usable(features(), architecture()))
     except Unavailable:
         return ()
+
+
+def check_forced() -> None:
+    """Raises:
+    InvalidOption: the level that is forced does not exist, or this processor cannot run it.
+    """
+    try:
+        wanted(features(), architecture())
+    except Unavailable as reason:
+        raise InvalidOption(
+            f"the level {forced()!r} cannot be had: {reason}", hint="take it back, or install a C++ compiler"
+        ) from reason
 
 
 def at_level(main: Path, level: Level, directory: Path) -> Library:
@@ -150,11 +172,11 @@ def at_level(main: Path, level: Level, directory: Path) -> Library:
     return Library(directory / file, level.name, False, made)
 
 
-def build_all(main: Path, levels: Sequence[Level], directory: Path) -> Iterator[Callable[[], Path]]:
-    """For each level, what compiles the library that is to lie in `PREBUILT`, into a directory."""
+def build_all(main: Path, directory: Path) -> Iterator[Callable[[], Path]]:
+    """For each level of this architecture, what compiles the library that is to lie in `PREBUILT`, into a directory."""
     compiler = find_compiler()
     (directory / _COMPILER).write_text(version_of(compiler).partition("\n")[0], encoding="utf-8")
-    for level in levels if main != _CPU else (_GENERIC,):
+    for level in (_GENERIC,) if main == _CPU else levels_of(architecture()):
         path = directory / f"{main.stem}-{level.name}-{digest(main, level)}{_SUFFIX}"
         yield functools.partial(build, compiler, main, level, path, PORTABLE)
 

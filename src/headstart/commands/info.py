@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from headstart.base.as_json import as_json as plain
 from headstart.base.errors import HeadstartError
+from headstart.base.machine import cpu_name
 from headstart.base.options import option
 from headstart.commands.options import command, only
 from headstart.commands.terminal import facts_table, messages, note, output, print_error
 from headstart.loading.options import InfoOptions, TargetOptions
+from headstart.model import native
 
 if TYPE_CHECKING:
     from headstart.loading.info import Format, Info
@@ -27,17 +27,19 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 @command
 def info(
     *,
-    model: str = option(
-        inspect.Parameter.empty,
-        "A directory, a .gguf file, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python).",
+    model: str | None = option(
+        None,
+        "A directory, a .gguf file, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python). Without it, "
+        "what is true of this machine.",
         metavar="MODEL",
         positional=True,
     ),
-    loading: Annotated[TargetOptions, only("device", "dtype", "trust_remote_code")],
+    loading: Annotated[TargetOptions, only("device", "dtype", "cpu_level", "trust_remote_code")],
     asked: InfoOptions,
     as_json: bool = option(False, "Print all of it as JSON.", "--json"),
 ) -> None:
-    """What is true of a model: its layers, what would run it here, memory, and the drafters that fit.
+    """What is true of a model: its layers, what would run it here, memory, and the drafters that fit; or, without one,
+    what headstart's kernels run on here.
 
     Reads its config, its tokenizer and the heads of its files, and none of its weights.
 
@@ -45,15 +47,25 @@ def info(
 
     **Examples**
 
+        headstart info
         headstart info bundled
         headstart info Qwen3-8B-Q4_K_M.gguf --context 16384 --slots 1
         headstart info my/model --json
     """
+    if model is None:
+        native.use_level(loading.cpu_level)
+        kernels = native.here()
+        if as_json:
+            print(json.dumps({"processor": cpu_name(), "kernels": plain(kernels)}, indent=1))
+        else:
+            output().print(facts_table(_machine(kernels)))
+        return
     try:
         with note(messages(), f"reading {model} …"):
             from headstart.loading.info import describe, refusal
 
             found = describe(model, loading, asked)
+            kernels = native.here()
     except HeadstartError as error:
         if not refusal(error):
             raise
@@ -63,13 +75,20 @@ def info(
             print_error(error)
         raise typer.Exit(_REFUSED) from None
     if as_json:
-        print(json.dumps(plain(found) | {"decoder": found.decoder, "needed": found.needed}, indent=1, allow_nan=False))
+        more = {"decoder": found.decoder, "needed": found.needed, "kernels": plain(kernels)}
+        print(json.dumps(plain(found) | more, indent=1, allow_nan=False))
     else:
-        _show(found, output())
+        output().print(facts_table([*_facts(found), *_machine(kernels)]))
 
 
-def _show(found: Info, console: Console) -> None:
-    console.print(facts_table(_facts(found)))
+def _machine(kernels: native.Here) -> Iterator[tuple[str, str]]:
+    yield "processor", f"{cpu_name()}: {', '.join(kernels.levels) or 'its levels are not known'}"
+    if kernels.level is None:
+        yield "kernels", f"none: {kernels.why}"
+        return
+    made = "prebuilt, in the package" if kernels.prebuilt else "compiled on this machine"
+    by = f", by {kernels.compiler}" if kernels.compiler else ""
+    yield "kernels", f"of the level {kernels.level}{' (forced)' if kernels.forced else ''}; {made}{by}"
 
 
 def _facts(found: Info) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
 
+from headstart.base.compiling import SHOWN
 from headstart.base.errors import HeadstartError
 from headstart.base.extras import missing
 
@@ -121,21 +122,30 @@ def print_error(error: HeadstartError) -> None:
 
 
 @contextlib.contextmanager
+def _compiling(what: str) -> Iterator[None]:
+    """A bar while something is compiled, with the time it has taken; on a terminal alone."""
+    with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+@contextlib.contextmanager
 def reported(show_traceback: bool) -> Iterator[None]:
     """Run a command's body; turn the errors a user can cause into messages and exit codes.
 
     Any other exception passes: it is a bug, and its traceback is the report.
     """
+    shown = SHOWN.set(_compiling)
     try:
         yield
         sys.stdout.flush()  # a reader that has gone shows here at the latest
     except (HeadstartError, ImportError) as error:
-        shown = error if isinstance(error, HeadstartError) else missing(error)
-        if shown is None:
+        told = error if isinstance(error, HeadstartError) else missing(error)
+        if told is None:
             raise
         if show_traceback:
             traceback.print_exc()
-        print_error(shown)
+        print_error(told)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
@@ -144,3 +154,5 @@ def reported(show_traceback: bool) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(PIPE_CLOSED) from None
+    finally:
+        SHOWN.reset(shown)

@@ -138,6 +138,7 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
         InvalidOption, ModelNotFound, UnsupportedModel, DamagedModel: what `load` would raise.
     """
     loaded, asked = loaded or TargetOptions(), asked or InfoOptions()
+    native.use_level(loaded.cpu_level)
     device = find_device(loaded.device)
     checkpoint = Checkpoint(
         source, "target", device=device, dtype=loaded.dtype, max_length=asked.context,

@@ -22,7 +22,7 @@ from headstart.loading.assembly import Assembly, check_store
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
 from headstart.loading.choice import SELF_INT4, Choice, DrafterName, choose
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.model import generation, loading
+from headstart.model import generation, loading, native
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
 from headstart.types import Rule
@@ -49,6 +49,7 @@ class Target:
     def __init__(self, source: str | Path = loading.BUNDLED, **options: Any) -> None:
         self.source = source
         self.options = TargetOptions(**options)
+        native.use_level(self.options.cpu_level)
         self.device = find_device(self.options.device)
         check_quantize("quantize", self.options.quantize, self.device)
         self.checkpoint = self._checkpoint(source, "target")

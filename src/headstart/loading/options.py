@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from headstart.base.levels import VARIABLE, LevelName
 from headstart.base.options import check_choice, check_fields, option, strict
 from headstart.types import Rule, TreeKind
 
@@ -67,6 +68,12 @@ class TargetOptions:
         None, "The most tokens of a prompt and its text together; 'auto' takes as many as fit into memory for all "
         "requests that run at once, up to the model's limit. Default: the model's limit, at most 4096.",
         "--max-length", "--max-model-len", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
+    )  # fmt: skip
+    cpu_level: str | None = _target(
+        None, "The level of the processor's instructions for which the compiled kernels are taken: 'avx2' or 'neon', "
+        f"say; 'headstart info' lists those here. It holds for the whole process. Default: {VARIABLE} of the "
+        "environment, or the best.",
+        kind=LevelName,
     )  # fmt: skip
     trust_remote_code: bool = _target(
         False, "Run Python code from the model's repository. Leave it off unless you have read that code."

@@ -15,10 +15,10 @@ from support import grouped_twin as twin
 
 from headstart.base import compiling
 from headstart.base.errors import UnsupportedModel
+from headstart.base.levels import Level
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, JoinedWeights, side_by_side
-from headstart.model.native import build
 from headstart.model.native.grouping import (
     FLOATS,
     HALVES,
@@ -346,12 +346,10 @@ def test_other_instruction_sets_give_the_same_bits(
     flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """AVX2, and AVX-512 without VNNI, against the twin."""
-    features = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    if any(flag.removeprefix("-m") not in features for flag in flags):
+    if not {flag.removeprefix("-m") for flag in flags} <= compiling.features():
         pytest.skip("this processor cannot run them")
-    monkeypatch.setattr(compiling, "_attempts", lambda threaded: [["-fopenmp", *flags]])
-    path = compiling.library("decoder", build.SOURCES, tmp_path, openmp=build._openmp())
-    other = native.Kernels(path)
+    level = Level("generic", "x86_64", (), flags)
+    other = native.Kernels(compiling.at_level(native.MAIN, level, tmp_path))
     assert other.supported(native.GROUPED4)
     assert not other.supported(native.INT8)
     monkeypatch.setattr(native, "kernels", lambda: other)

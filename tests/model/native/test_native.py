@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +11,12 @@ import torch
 from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
-from headstart.base import compiling
 from headstart.base.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
 from headstart.model.cache import KVCache, Slots
 from headstart.model.decoders.tiled import TiledCache
 from headstart.model.loading import adopt
-from headstart.model.native import build, structs
+from headstart.model.native import structs
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -38,7 +35,7 @@ def runner(tiny: Callable[..., str]) -> ModelRunner:
 
 
 def library_layout() -> str:
-    library = ctypes.CDLL(str(build.library()))
+    library = ctypes.CDLL(str(native.kernels().library.path))
     library.headstart_layout.restype = ctypes.c_char_p
     return library.headstart_layout().decode()  # type: ignore[no-any-return]
 
@@ -177,52 +174,3 @@ def test_a_forward_for_which_there_is_no_memory(runner: ModelRunner) -> None:
     product = structs.Product(None, None, None, None, 16, 16, native.FLOAT32, results=16)
     with pytest.raises(NotEnoughMemory):
         native.kernels().multiply(product, None, 2**50, None, 1)
-
-
-# -- the library ------------------------------------------------------------------------------------------------------
-
-
-def test_a_compiler_without_openmp_makes_no_kernels_of_one_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Apple's. PyTorch's operations on all threads are faster, and the reason is there to be logged."""
-    compiler = tmp_path / "c++"
-    compiler.write_text(
-        "#!/bin/sh\n"
-        'for word in "$@"; do\n'
-        '  [ "$word" = -fopenmp ] && echo "unsupported option \'-fopenmp\'" >&2 && exit 1\n'
-        '  [ "$last" = -o ] && : > "$word"\n'
-        "  last=$word\n"
-        "done\n"
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    source = tmp_path / "one.cpp"
-    source.write_text("int one() { return 1; }")
-    with pytest.raises(build.Unavailable, match="unsupported option '-fopenmp'"):
-        compiling.library("one", (source,), tmp_path, openmp=("-fopenmp",))
-    assert compiling.library("one", (source,), tmp_path).exists(), "one that needs no threads is built"
-
-
-def test_where_the_cache_directory_cannot_be_written_the_library_is_built_for_one_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    built: list[Path] = []
-    removed: list[tuple[Any, ...]] = []
-
-    def compiled(compiler: str, source: Path, strict: object, openmp: object, path: Path) -> Path:
-        built.append(path.parent)
-        return path
-
-    (tmp_path / "kernels").write_text("a file where the directory should be")
-    monkeypatch.setattr(build, "cache_directory", lambda _: tmp_path / "kernels" / "here")
-    monkeypatch.setattr(compiling, "_build", compiled)
-    monkeypatch.setattr(compiling.atexit, "register", lambda *args, **options: removed.append(args))
-    with caplog.at_level(logging.WARNING):
-        path = build.library()
-    assert path.parent == built[0]
-    assert built[0].is_dir()
-    assert "compiled at every start" in caplog.text
-    ((remove, directory),) = removed
-    remove(directory)
-    assert not built[0].exists()

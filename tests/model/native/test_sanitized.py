@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headstart.base import compiling
 from headstart.model import native
-from headstart.model.native import build
 
 SCRIPT = Path(__file__).parents[2] / "support" / "sanitized.py"
 PLANTS = {
@@ -30,7 +30,7 @@ def preloaded() -> str:
         pytest.skip(f"no row kernels: {native.reason()}")
     found = []
     for name in ("libasan.so", "libubsan.so"):
-        asked = [build.find_compiler(), f"-print-file-name={name}"]
+        asked = [compiling.find_compiler(), f"-print-file-name={name}"]
         path = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
         if not Path(path).is_absolute():
             pytest.skip(f"the compiler has no {name}")
@@ -42,15 +42,15 @@ def preloaded() -> str:
 @pytest.mark.parametrize("plant", PLANTS)
 def test_forwards_under_sanitizers(plant: str, tmp_path: Path) -> None:
     libraries = preloaded()
-    for source in build.SOURCES:
-        shutil.copy(source, tmp_path)
+    sources = tmp_path / "sources"
+    shutil.copytree(native.MAIN.parent, sources, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     name, good, bad = PLANTS[plant]
     if name:
-        text = (tmp_path / name).read_text()
+        text = (sources / name).read_text()
         assert text.count(good) == 1
-        (tmp_path / name).write_text(text.replace(good, bad))
+        (sources / name).write_text(text.replace(good, bad))
     environment = {**os.environ, "LD_PRELOAD": libraries, "ASAN_OPTIONS": "detect_leaks=0"}
-    command = [sys.executable, str(SCRIPT), str(tmp_path), str(tmp_path / "build")]
+    command = [sys.executable, str(SCRIPT), str(sources), str(tmp_path / "build")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=540, check=False)
     report = done.stderr[-3000:]
     if plant == "nothing":

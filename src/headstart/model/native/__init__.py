@@ -12,15 +12,18 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headstart.base import compiling
+from headstart.base import compiling, levels
 from headstart.base.compiling import Library, Unavailable
-from headstart.base.errors import NotEnoughMemory
+from headstart.base.errors import InvalidOption, NotEnoughMemory
 from headstart.model.native.structs import Batch, Model, Product, difference
 
-__all__ = ["LANES", "MAIN", "Kernels", "Unavailable", "available", "kernels", "reason"]
+__all__ = [
+    "LANES", "MAIN", "Here", "Kernels", "Unavailable", "available", "here", "kernels", "reason", "use_level",
+]  # fmt: skip
 
 MAIN = Path(__file__).with_name("decoder.cpp")
 """What is compiled, with the headers in its folder."""
@@ -89,6 +92,7 @@ def reason() -> str | None:
 
 @functools.cache
 def _outcome() -> Kernels | Unavailable:
+    import torch  # noqa: F401  # whose OpenMP runtime the library uses
     try:
         return Kernels(compiling.library(MAIN))
     except Unavailable as reason:
@@ -107,3 +111,51 @@ def kernels() -> Kernels:
     if isinstance(outcome, Unavailable):
         raise outcome
     return outcome
+
+
+def use_level(name: str | None) -> None:
+    """The kernels of this process, and what else is compiled, are to be of this level; None leaves it as it is.
+
+    Raises:
+        InvalidOption: there is no such level here, or kernels of another one are running.
+    """
+    if name is not None:
+        found = _outcome() if _outcome.cache_info().currsize else None
+        if isinstance(found, Kernels) and found.library.level != name:
+            raise InvalidOption(
+                f"the level {name!r} comes too late: this process runs kernels of the level {found.library.level!r}",
+                hint=f"name it before the first model is loaded, or set {levels.VARIABLE}",
+            )
+        levels.force(name)
+    if levels.forced() is not None:
+        compiling.check_forced()
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The row kernels of this process, and what else its processor could run."""
+
+    level: str | None
+    """None where there are none."""
+    levels: tuple[str, ...]
+    """All that this processor has, the best first."""
+    forced: bool
+    prebuilt: bool
+    """Whether they came with the package; otherwise they were compiled on this machine."""
+    compiler: str
+    """What made them; empty where nothing says so."""
+    why: str
+    """Why there are none; empty where there are."""
+
+
+def here() -> Here:
+    """What runs here.
+
+    Raises:
+        InvalidOption: the level that is forced cannot be had.
+    """
+    outcome, forced = _outcome(), levels.forced() is not None
+    if isinstance(outcome, Unavailable):
+        return Here(None, compiling.levels_here(), forced, False, "", str(outcome))
+    of = outcome.library
+    return Here(of.level, compiling.levels_here(), forced, of.prebuilt, of.compiler, "")

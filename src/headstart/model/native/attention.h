@@ -52,13 +52,7 @@ inline void score_tiles(const float *queries, const KV *tiles, int64_t dim, floa
 
 // Queries and tiles that are scored at once: so many that the sums fill the registers. A sum can go on every fourth cycle and
 // two are begun in each, so that fewer than eight leave the processor waiting.
-#if defined(__AVX512F__)
-constexpr int MOST_QUERIES = BLOCK;
-constexpr int tiles_at_once(int queries) { return queries > 4 ? 2 : queries > 2 ? 4 : 8; }
-#else
-constexpr int MOST_QUERIES = 4;
-constexpr int tiles_at_once(int queries) { return queries > 2 ? 1 : queries > 1 ? 2 : 3; }
-#endif
+static_assert(MOST_QUERIES <= BLOCK);
 
 // Scores of N queries against the tiles [from, to); those of a query are `stride` numbers apart from the next one's.
 template <int N, class KV>
@@ -101,8 +95,9 @@ inline float softmax(float *weights, int64_t count, float sink) {
     const float most = largest(peak);
     for (int64_t i = 0; i < padded; i += LANES) store(weights + i, exponential(load(weights + i) - most));
     for (int64_t i = count; i < padded; i++) weights[i] = 0;
-    Vec total = {};
-    if (sink != -INFINITY) total[0] = exponential(splat(sink - most))[0];
+    float own[LANES] = {};
+    if (sink != -INFINITY) own[0] = exponential(splat(sink - most))[0];
+    Vec total = load(own);
     for (int64_t i = 0; i < padded; i += LANES) total += load(weights + i);
     return sum(total);
 }

@@ -213,12 +213,12 @@ inline Vec activated(Vec x, const float *numbers) {
     if constexpr (ACTIVATION == SILU) return silu(x);
     if constexpr (ACTIVATION == GELU_TANH) return x / (1.0f + exponential(x * (x * x * 0.044715f + 1.0f) * -1.5957691216f));
     if constexpr (ACTIVATION == GELU) return x * (error_function(x * 0.70710678f) + 1.0f) * 0.5f;
-    if constexpr (ACTIVATION == RELU) return x > 0 ? x : Vec{};
-    if constexpr (ACTIVATION == RELU2) return x > 0 ? x * x : Vec{};
+    if constexpr (ACTIVATION == RELU) return larger(x, Vec{});
+    if constexpr (ACTIVATION == RELU2) return select(x > 0.0f, x * x, Vec{});
     // XIELU: numbers are the factors of the positive and the negative side, of x, and the largest exponent
-    const Vec low = x < numbers[3] ? x : splat(numbers[3]);
+    const Vec low = select(x < numbers[3], x, splat(numbers[3]));
     const Vec positive = x * x * numbers[0], negative = (exponential(low) - 1.0f - x) * numbers[1];
-    return (x > 0 ? positive : negative) + x * numbers[2];
+    return select(x > 0.0f, positive, negative) + x * numbers[2];
 }
 
 // activation(gate) * up, where y holds gate and up side by side; without a gate, activation(up). row: scratch.
@@ -387,13 +387,11 @@ void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
 // A token's row [width] of a table of numbers, or of codes where there are none.
 template <class W>
 void look_up(const void *table, const Product &codes, int64_t token, int64_t width, float *to) {
-#if defined(HEADSTART_GROUPED)
     if (!table) {
         const Grouping of = grouping(codes);
         unpack_grouped(of, (const uint8_t *)codes.weights + token / LANES * of.panel_bytes(), token % LANES, to);
         return;
     }
-#endif
     const W *from = (const W *)table + token * width;
     for (int64_t i = 0; i < width; i += LANES) store(to + i, load(from + i));
 }
@@ -749,33 +747,27 @@ int64_t headstart_grouped_bytes(const Product *p) {
 
 void headstart_pack_grouped(const Product *p, const uint8_t *codes, const float *scales, const float *minimums,
                             const float *scale_units, const float *minimum_units, uint8_t *to, int64_t threads) {
-#if defined(HEADSTART_GROUPED)
     const Grouping of = grouping(*p);
     const GroupedSource from{codes, scales, minimums, scale_units, minimum_units};
     const int64_t panels = round_up(p->outputs, 2 * LANES) / LANES;
 #pragma omp parallel for schedule(static) num_threads(int(threads)) if (threads > 1)
     for (int64_t panel = 0; panel < panels; panel++)
         pack_grouped(of, from, panel, p->outputs, to + panel * of.panel_bytes());
-#endif
 }
 
 // Groups of weights [groups, 32] to codes of 4 or 8 bits [groups, 32], scales and minimums [groups].
 void headstart_round_groups(int64_t bits, const float *from, int64_t groups, uint8_t *codes, float *scales,
                             float *minimums) {
-#if defined(HEADSTART_GROUPED)
     for (int64_t g = 0; g < groups; g++)
         (bits == 4 ? round_four_bits : round_eight_bits)(from + g * ROUNDED, codes + g * ROUNDED, scales + g, minimums + g);
-#endif
 }
 
 // The weights of some outputs of a product of a grouped kind as numbers [count, inputs].
 void headstart_unpack_grouped(const Product *p, const int64_t *outputs, int64_t count, float *to) {
-#if defined(HEADSTART_GROUPED)
     const Grouping of = grouping(*p);
     for (int64_t n = 0; n < count; n++)
         unpack_grouped(of, (const uint8_t *)p->weights + outputs[n] / LANES * of.panel_bytes(), outputs[n] % LANES,
                        to + n * p->inputs);
-#endif
 }
 
 // One product by itself, for heads of products and for tests: x [count, inputs] float32 is converted row by row.

@@ -7,10 +7,6 @@
 // instruction set and for every number of rows, so a row's result has the same bits everywhere.
 #pragma once
 
-#if defined(__x86_64__) || defined(_M_X64)
-#include <immintrin.h>
-#endif
-
 #include "numbers.h"
 #include "tiles.h"
 
@@ -25,14 +21,6 @@ enum Scales {
 constexpr int64_t UNIT = 256;  // inputs whose weights lie together
 constexpr int64_t STORED = -1; // of `minimum`: minimums are stored. Otherwise a minimum is so many times its scale
 constexpr int TABLED = 0;      // of BITS: codes of 4 bits, which are looked up in the table
-
-// A table's numbers have a sign, and the dot products of VNNI want weights without: they are then looked up so much larger,
-// which is taken off the whole sums again.
-#if defined(__AVX512BW__) || defined(__AVXVNNI__)
-constexpr int64_t LIFTED = 128;
-#else
-constexpr int64_t LIFTED = 0;
-#endif
 
 struct Grouping {
     int64_t bits, group, scales, minimum, inputs;
@@ -65,8 +53,9 @@ struct Grouping {
         return code_bytes(groups) + (scaled + 63) / 64 * 64;
     }
 
-    // So many times a group's sum of a row is taken off its whole sum.
-    int64_t taken_off() const { return table ? LIFTED : minimum; }
+    // So many times a group's sum of a row is taken off its whole sum, where no minimums are stored. A table's numbers have a
+    // sign, codes have none: whichever the products do not want are `LIFTED` or `LOWERED`, which this puts right again.
+    int64_t taken_off() const { return table ? LIFTED : bits == 8 ? minimum - LOWERED : minimum; }
 
     // Whether codes, their minimum taken off where it is a whole number, are bytes. Those of 2 and 3 bits are not made ready
     // for tiles.
@@ -76,12 +65,6 @@ struct Grouping {
         return (blocks() - 1) * record_bytes(groups(0)) + record_bytes(groups(blocks() - 1));
     }
 };
-
-#if defined(__AVX512BW__)
-constexpr int64_t GROUPED_ROWS = 12;  // 12 whole and 12 float sums, codes, scale and mask: 27 of 32 registers
-#else
-constexpr int64_t GROUPED_ROWS = 2;
-#endif
 
 // Rows that are multiplied together lie interleaved, so that one address reaches all of them: four inputs of the first, of
 // the second, ...; then the next four. So many are taken at a time: the products are compiled for these numbers alone.
@@ -104,6 +87,8 @@ constexpr int64_t TILED_ROWS = 25;  // from so many on tiles are quicker than ve
 inline Interleaved interleaved(const Grouping &of, int64_t count) {
 #if defined(HEADSTART_TILES)
     if (count >= TILED_ROWS && of.fits_tiles() && tiles_permitted()) return {LANES, true};
+#else
+    (void)of;
 #endif
     return {grouped_step(count), false};
 }
@@ -122,9 +107,9 @@ inline int64_t grouped_row_bytes(int64_t inputs) {
 // Sixteen inputs of a row from the i-th on, in the order of the codes.
 inline Vec ordered(const Grouping &of, const float *row, int64_t i) {
     if (!of.order) return load(row + i);
-    Vec found;
+    float found[LANES];
     for (int n = 0; n < LANES; n++) found[n] = row[of.order[i + n]];
-    return found;
+    return load(found);
 }
 
 constexpr int64_t TILE_INPUTS = 64;  // of a row that lie together in a tile
@@ -156,7 +141,7 @@ inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int
         Vec peak = {}, finite = {};
         for (int64_t i = begin; i < end; i += LANES) {
             const Vec v = ordered(of, row, i);
-            peak = larger(peak, v < 0 ? -v : v);
+            peak = larger(peak, size_of(v));
             finite += v * 0.0f;
         }
         const float most = largest(peak), scale = most / 127.0f + sum(finite);
@@ -165,8 +150,7 @@ inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int
         Ints total = {};
         for (int64_t i = begin; i < end; i += LANES) {
             const Vec rounded = fused(ordered(of, row, i), inverse, magic);  // the low bits of 1.5 * 2^23 + q are q
-            Ints words;
-            std::memcpy(&words, &rounded, sizeof words);
+            const Ints words = bits_of(rounded);
             put_sixteen(low_bytes(words), i, step, tiled, codes);
             total += words << 24 >> 24;
             const int64_t unit = i / LANES;
@@ -187,201 +171,10 @@ inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int
     }
 }
 
-// -- sixteen outputs at a time, in the widest registers ---------------------------------------------------------------
-
-#if defined(__AVX512BW__)
-#define HEADSTART_GROUPED 1
-
-typedef __m512 Real;
-typedef __m512i Whole;
-
-inline Real real_zero() { return _mm512_setzero_ps(); }
-inline Real real_load(const float *from) { return _mm512_loadu_ps(from); }
-inline Real real_spread(const uint8_t *from) {
-    float value;
-    std::memcpy(&value, from, sizeof value);
-    return _mm512_set1_ps(value);
-}
-inline Real real_half(const uint8_t *from) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from)); }
-inline Real real_bytes(const uint8_t *from) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
-}
-inline Real real_powers(const uint8_t *from) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)), 23));
-}
-inline Real real_times(Real a, Real b) { return _mm512_mul_ps(a, b); }
-inline Real real_fused(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
-inline Real real_of(Whole v) { return _mm512_cvtepi32_ps(v); }
-inline void real_store(float *to, Real v) { _mm512_storeu_ps(to, v); }
-inline Whole whole_zero() { return _mm512_setzero_si512(); }
-inline Whole whole_spread(const uint8_t *from) {
-    int32_t value;
-    std::memcpy(&value, from, sizeof value);
-    return _mm512_set1_epi32(value);
-}
-inline Whole whole_load(const uint8_t *from) { return _mm512_loadu_si512(from); }
-inline Whole low_half(Whole v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
-inline Whole high_half(Whole v) { return low_half(_mm512_srli_epi16(v, 4)); }
-
-// Each byte's low half, and the bits of `mask` from `high`, which was shifted to where they belong: by `LEFT` bits, or to
-// the right if that is negative.
-template <int LEFT>
-inline Whole joined(Whole low, Whole high, uint8_t mask) {
-    const Whole moved = LEFT >= 0 ? _mm512_slli_epi16(high, LEFT >= 0 ? LEFT : 0) : _mm512_srli_epi16(high, LEFT < 0 ? -LEFT : 0);
-    const Whole bits = _mm512_and_si512(moved, _mm512_set1_epi8(char(mask)));
-    return _mm512_ternarylogic_epi32(low, _mm512_set1_epi8(15), bits, 0xEA);  // (low & 15) | bits
-}
-inline Whole by_four(Whole v) { return _mm512_srli_epi16(v, 4); }
-
-// The bits of `mask` from v, which was shifted as by `joined`.
-template <int LEFT>
-inline Whole shifted(Whole v, uint8_t mask) {
-    const Whole moved = LEFT >= 0 ? _mm512_slli_epi16(v, LEFT >= 0 ? LEFT : 0) : _mm512_srli_epi16(v, LEFT < 0 ? -LEFT : 0);
-    return _mm512_and_si512(moved, _mm512_set1_epi8(char(mask)));
-}
-inline Whole either(Whole a, Whole b) { return _mm512_or_si512(a, b); }
-inline Whole table_of(const int8_t *numbers) {
-    const __m128i lifted = _mm_xor_si128(_mm_loadu_si128((const __m128i *)numbers), _mm_set1_epi8(char(LIFTED)));
-    return _mm512_broadcast_i32x4(lifted);
-}
-inline Whole looked_up(Whole table, Whole codes) { return _mm512_shuffle_epi8(table, codes); }
-
-#if !defined(__AVX512VNNI__)
-inline Whole fours(Whole codes, Whole x) {
-    return _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), _mm512_set1_epi16(1));
-}
-#endif
-
-// sum += codes times four numbers of a row. Without VNNI the pairs of 8-bit codes would not fit 16 bits, so their halves
-// are multiplied apart; those of 6 bits fit.
-template <int BITS>
-inline Whole dot(Whole sum, Whole codes, const uint8_t *four) {
-#if defined(__AVX512VNNI__)
-    // _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(bytes)): GCC 12 loads the bytes apart and copies sums to and fro
-    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*(const uint8_t(*)[4])four));
-    return sum;
-#else
-    int32_t bytes;
-    std::memcpy(&bytes, four, sizeof bytes);
-    const Whole x = _mm512_set1_epi32(bytes);
-    if (BITS != TABLED && BITS < 8) return _mm512_add_epi32(sum, fours(codes, x));
-    sum = _mm512_add_epi32(sum, fours(low_half(codes), x));
-    return _mm512_add_epi32(sum, _mm512_slli_epi32(fours(high_half(codes), x), 4));
-#endif
-}
-
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#define HEADSTART_GROUPED 1
-
-struct Real {
-    __m256 a, b;
-};
-struct Whole {
-    __m256i a, b;
-};
-
-inline Real real_zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
-inline Real real_load(const float *from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
-inline Real real_spread(const uint8_t *from) {
-    float value;
-    std::memcpy(&value, from, sizeof value);
-    return {_mm256_set1_ps(value), _mm256_set1_ps(value)};
-}
-inline Real real_half(const uint8_t *from) {
-    return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from)),
-            _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 16)))};
-}
-inline Real real_of(Whole v) { return {_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)}; }
-inline Real real_bytes(const uint8_t *from) {
-    return real_of({_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)),
-                    _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(from + 8)))});
-}
-inline __m256 eight_powers(const uint8_t *from) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)), 23));
-}
-inline Real real_powers(const uint8_t *from) { return {eight_powers(from), eight_powers(from + 8)}; }
-inline Real real_times(Real x, Real y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
-inline Real real_fused(Real x, Real y, Real z) {
-    return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
-}
-inline void real_store(float *to, Real v) {
-    _mm256_storeu_ps(to, v.a);
-    _mm256_storeu_ps(to + 8, v.b);
-}
-inline Whole whole_zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-inline Whole whole_spread(const uint8_t *from) {
-    int32_t value;
-    std::memcpy(&value, from, sizeof value);
-    return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)};
-}
-inline Whole whole_load(const uint8_t *from) {
-    return {_mm256_loadu_si256((const __m256i *)from), _mm256_loadu_si256((const __m256i *)(from + 32))};
-}
-inline __m256i low_half(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
-inline __m256i high_half(__m256i v) { return low_half(_mm256_srli_epi16(v, 4)); }
-inline Whole low_half(Whole v) { return {low_half(v.a), low_half(v.b)}; }
-inline Whole high_half(Whole v) { return {high_half(v.a), high_half(v.b)}; }
-
-// As above, for registers of half the width.
-template <int LEFT>
-inline __m256i joined(__m256i low, __m256i high, uint8_t mask) {
-    const __m256i moved = LEFT >= 0 ? _mm256_slli_epi16(high, LEFT >= 0 ? LEFT : 0) : _mm256_srli_epi16(high, LEFT < 0 ? -LEFT : 0);
-    return _mm256_or_si256(low_half(low), _mm256_and_si256(moved, _mm256_set1_epi8(char(mask))));
-}
-template <int LEFT>
-inline Whole joined(Whole low, Whole high, uint8_t mask) {
-    return {joined<LEFT>(low.a, high.a, mask), joined<LEFT>(low.b, high.b, mask)};
-}
-inline Whole by_four(Whole v) { return {_mm256_srli_epi16(v.a, 4), _mm256_srli_epi16(v.b, 4)}; }
-template <int LEFT>
-inline __m256i shifted(__m256i v, uint8_t mask) {
-    const __m256i moved = LEFT >= 0 ? _mm256_slli_epi16(v, LEFT >= 0 ? LEFT : 0) : _mm256_srli_epi16(v, LEFT < 0 ? -LEFT : 0);
-    return _mm256_and_si256(moved, _mm256_set1_epi8(char(mask)));
-}
-template <int LEFT>
-inline Whole shifted(Whole v, uint8_t mask) { return {shifted<LEFT>(v.a, mask), shifted<LEFT>(v.b, mask)}; }
-inline Whole either(Whole a, Whole b) { return {_mm256_or_si256(a.a, b.a), _mm256_or_si256(a.b, b.b)}; }
-inline Whole table_of(const int8_t *numbers) {
-    const __m128i lifted = _mm_xor_si128(_mm_loadu_si128((const __m128i *)numbers), _mm_set1_epi8(char(LIFTED)));
-    return {_mm256_broadcastsi128_si256(lifted), _mm256_broadcastsi128_si256(lifted)};
-}
-inline Whole looked_up(Whole table, Whole codes) {
-    return {_mm256_shuffle_epi8(table.a, codes.a), _mm256_shuffle_epi8(table.b, codes.b)};
-}
-
-inline __m256i fours(__m256i codes, __m256i x) {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1));
-}
-
-template <int BITS>
-inline __m256i dot(__m256i sum, __m256i codes, __m256i x) {
-#if defined(__AVXVNNI__)
-    return _mm256_dpbusd_avx_epi32(sum, codes, x);
-#else
-    // Of two numbers with signs, one gives its sign to the other: pairs of at most 2 * 128 * 127 fit 16 bits
-    if (BITS == TABLED) return _mm256_add_epi32(sum, fours(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes)));
-    if (BITS < 8) return _mm256_add_epi32(sum, fours(codes, x));
-    sum = _mm256_add_epi32(sum, fours(low_half(codes), x));
-    return _mm256_add_epi32(sum, _mm256_slli_epi32(fours(high_half(codes), x), 4));
-#endif
-}
-
-template <int BITS>
-inline Whole dot(Whole sum, Whole codes, const uint8_t *four) {
-    int32_t bytes;
-    std::memcpy(&bytes, four, sizeof bytes);
-    const __m256i x = _mm256_set1_epi32(bytes);
-    return {dot<BITS>(sum.a, codes.a, x), dot<BITS>(sum.b, codes.b, x)};
-}
-
-#endif
-
-#if defined(HEADSTART_GROUPED)
-
 // -- packing ----------------------------------------------------------------------------------------------------------
 
 inline void put_half(uint8_t *to, float value) {
-    const uint16_t half = uint16_t(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(value), 0)));
+    const uint16_t half = float_to_half(value);
     std::memcpy(to, &half, sizeof half);
 }
 
@@ -483,7 +276,7 @@ inline void pack_grouped(const Grouping &of, const GroupedSource &from, int64_t 
 inline float half_at(const uint8_t *from) {
     uint16_t half;
     std::memcpy(&half, from, sizeof half);
-    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+    return half_to_float(half);
 }
 
 // The scale or minimum of output n of sixteen in a group of a block, as it was before it was packed.
@@ -523,16 +316,16 @@ inline void unpack_grouped(const Grouping &of, const uint8_t *panel, int64_t n, 
 
 constexpr int64_t AHEAD = 8192;  // bytes of weights that are fetched before they are needed
 
-inline Real scale_of(const Grouping &of, const uint8_t *from, int64_t group) {
-    if (of.scales == SCALES_HALF) return real_half(from + group * 2 * LANES);
-    if (of.scales == SCALES_FLOAT) return real_load((const float *)from + group * LANES);
-    if (of.scales == SCALES_POWERS) return real_powers(from + group * LANES);
-    return real_times(real_half(from), real_bytes(from + (2 + group) * LANES));
+inline Vec scale_of(const Grouping &of, const uint8_t *from, int64_t group) {
+    if (of.scales == SCALES_HALF) return load_halves(from + group * 2 * LANES);
+    if (of.scales == SCALES_FLOAT) return load((const float *)from + group * LANES);
+    if (of.scales == SCALES_POWERS) return load_powers(from + group * LANES);
+    return load_halves(from) * load_bytes(from + (2 + group) * LANES);
 }
 
 // sums += the codes of a step of four inputs times those of N rows.
 template <int BITS, int N>
-inline void add_step(Whole codes, const uint8_t *four, Whole *sums) {
+inline void add_step(Words codes, const uint8_t *four, Ints *sums) {
     HEADSTART_UNROLL
     for (int r = 0; r < N; r++) sums[r] = dot<BITS>(sums[r], codes, four + r * 4);
 }
@@ -540,20 +333,20 @@ inline void add_step(Whole codes, const uint8_t *four, Whole *sums) {
 // The same of four steps, whose codes have more than four bits: their low halves in two vectors, the rest in `high`, at
 // bit FIRST and following.
 template <int BITS, int FIRST, int N>
-inline void add_four(const uint8_t *low, Whole high, const uint8_t *x, Whole *sums) {
+inline void add_four(const uint8_t *low, Words high, const uint8_t *x, Ints *sums) {
     constexpr int EACH = BITS - 4;
     constexpr uint8_t MASK = EACH == 1 ? 16 : 48;
-    const Whole a = whole_load(low), b = whole_load(low + 64);
+    const Words a = load_codes(low), b = load_codes(low + 64);
     add_step<BITS, N>(joined<4 - FIRST>(a, high, MASK), x, sums);
     add_step<BITS, N>(joined<4 - FIRST - EACH>(b, high, MASK), x + 4 * N, sums);
-    add_step<BITS, N>(joined<4 - FIRST - 2 * EACH>(by_four(a), high, MASK), x + 8 * N, sums);
-    add_step<BITS, N>(joined<4 - FIRST - 3 * EACH>(by_four(b), high, MASK), x + 12 * N, sums);
+    add_step<BITS, N>(joined<4 - FIRST - 2 * EACH>(moved<-4>(a), high, MASK), x + 8 * N, sums);
+    add_step<BITS, N>(joined<4 - FIRST - 3 * EACH>(moved<-4>(b), high, MASK), x + 12 * N, sums);
 }
 
 // The same of four steps of codes of two bits, and of three with the third in the low four bits of `high`.
 template <int BITS, int N>
-inline void add_few_bits(Whole low, Whole high, const uint8_t *x, Whole *sums) {
-    const auto third = [](Whole code, Whole bit) { return BITS == 3 ? either(code, bit) : code; };
+inline void add_few_bits(Words low, Words high, const uint8_t *x, Ints *sums) {
+    const auto third = [](Words code, Words bit) { return BITS == 3 ? code | bit : code; };
     add_step<BITS, N>(third(shifted<0>(low, 3), shifted<2>(high, 4)), x, sums);
     add_step<BITS, N>(third(shifted<-2>(low, 3), shifted<1>(high, 4)), x + 4 * N, sums);
     add_step<BITS, N>(third(shifted<-4>(low, 3), shifted<0>(high, 4)), x + 8 * N, sums);
@@ -563,47 +356,54 @@ inline void add_few_bits(Whole low, Whole high, const uint8_t *x, Whole *sums) {
 // sums += the codes of 16 * UNITS inputs times those of N rows. w: the codes; goes on behind them. table: for TABLED alone.
 // odd: of codes of 3 bits, which lie by 32 inputs: whether these are the second 16.
 template <int BITS, int UNITS, int N>
-inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole table, bool odd, Whole *sums) {
+inline void add_codes(const uint8_t *&w, const uint8_t *x, Words table, bool odd, Ints *sums) {
     constexpr int BYTES = LANES * LANES * UNITS * (BITS == TABLED ? 4 : BITS) / 8;
     HEADSTART_UNROLL
     for (int at = 0; at < BYTES; at += 64) __builtin_prefetch(w + at + AHEAD);
     if constexpr (BITS == 3 && UNITS == 1) {
-        const Whole high = whole_load(w + (odd ? 64 : 128));
-        add_few_bits<3, N>(whole_load(w), odd ? by_four(high) : high, x, sums);
+        const Words high = load_codes(w + (odd ? 64 : 128));
+        add_few_bits<3, N>(load_codes(w), odd ? moved<-4>(high) : high, x, sums);
         w += odd ? 128 : 64;
         return;
     } else if constexpr (BITS == 3) {
-        const Whole high = whole_load(w + 128);
-        add_few_bits<3, N>(whole_load(w), high, x, sums);
-        add_few_bits<3, N>(whole_load(w + 64), by_four(high), x + 16 * N, sums);
+        const Words high = load_codes(w + 128);
+        add_few_bits<3, N>(load_codes(w), high, x, sums);
+        add_few_bits<3, N>(load_codes(w + 64), moved<-4>(high), x + 16 * N, sums);
     } else if constexpr (BITS == 2) {
         HEADSTART_UNROLL
         for (int u = 0; u < UNITS; u++)
-            add_few_bits<2, N>(whole_load(w + u * 64), whole_zero(), x + u * LANES * N, sums);
+            add_few_bits<2, N>(load_codes(w + u * 64), Words{}, x + u * LANES * N, sums);
     } else if constexpr (BITS == 5) {
-        const Whole high = whole_load(w + 256);
+        const Words high = load_codes(w + 256);
         add_four<5, 0, N>(w, high, x, sums);
         add_four<5, 4, N>(w + 128, high, x + 16 * N, sums);
     } else if constexpr (BITS == 6) {
         HEADSTART_UNROLL
         for (int u = 0; u < UNITS; u++)
-            add_four<6, 0, N>(w + u * 192, whole_load(w + u * 192 + 128), x + u * LANES * N, sums);
+            add_four<6, 0, N>(w + u * 192, load_codes(w + u * 192 + 128), x + u * LANES * N, sums);
     } else {
         constexpr int VECTORS = BITS == 8 ? 4 : 2;
         HEADSTART_UNROLL
         for (int v = 0; v < VECTORS * UNITS; v++) {
             const uint8_t *four = x + (v / VECTORS * LANES + v % VECTORS * 4) * N;
-            const Whole codes = whole_load(w + v * 64);
+            const Words codes = load_codes(w + v * 64);
             if constexpr (BITS == 8) {
                 add_step<8, N>(codes, four, sums);
             } else {
-                const Whole low = low_half(codes), high = high_half(codes);
+                const Words low = low_half(codes), high = high_half(codes);
                 add_step<BITS, N>(BITS == TABLED ? looked_up(table, low) : low, four, sums);
                 add_step<BITS, N>(BITS == TABLED ? looked_up(table, high) : high, four + 8 * N, sums);
             }
         }
     }
     w += BYTES;
+}
+
+// What the whole sums of a group begin with where minimums are stored, whose rows have negative sums of floats.
+template <int BITS>
+inline Ints lowered_start(const uint8_t *start) {
+    if constexpr (BITS == 8 && LOWERED != 0) return to_ints(spread_float(start) * float(-LOWERED));
+    return Ints{};
 }
 
 // The blocks [from, to) of a panel, at `w`, times N interleaved rows; `totals` [N][16] go on. A group is whole
@@ -614,67 +414,69 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t
     const int64_t parts = of.group / (LANES * UNITS), first = from * UNIT / of.group;
     const uint8_t *factors = x + grouped_padded(of.inputs) * N + from * UNIT / of.rounded() * N * 4;
     const uint8_t *starts = x + (grouped_sums_at(of.inputs) + first * 4) * N;
-    const Whole table = BITS == TABLED ? table_of(of.table) : whole_zero();
+    const Words table = BITS == TABLED ? table_of(of.table) : Words{};
     x += from * UNIT * N;
-    Real sums[N];
+    Vec sums[N];
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) sums[r] = real_load(totals + r * LANES);
+    for (int r = 0; r < N; r++) sums[r] = load(totals + r * LANES);
     for (int64_t block = from; block < to; block++) {
         const int64_t groups = of.groups(block);
         const uint8_t *scales = w + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
         for (int64_t g = 0; g < groups; g++, starts += N * 4) {
-            Whole whole[N];
+            Ints whole[N];
             if (of.minimum == STORED) {
                 HEADSTART_UNROLL
-                for (int r = 0; r < N; r++) whole[r] = whole_zero();
+                for (int r = 0; r < N; r++) whole[r] = lowered_start<BITS>(starts + r * 4);
             } else {
                 HEADSTART_UNROLL
-                for (int r = 0; r < N; r++) whole[r] = whole_spread(starts + r * 4);
+                for (int r = 0; r < N; r++) whole[r] = spread_int(starts + r * 4);
             }
             int64_t part = parts;
             do {
                 add_codes<BITS, UNITS, N>(w, x, table, g % 2, whole);
                 x += LANES * UNITS * N;
             } while (--part > 0);
-            const Real scale = scale_of(of, scales, g);
+            const Vec scale = scale_of(of, scales, g);
             if (of.minimum == STORED) {
-                const Real minimum = scale_of(of, minimums, g);
+                const Vec minimum = scale_of(of, minimums, g);
                 HEADSTART_UNROLL
                 for (int r = 0; r < N; r++) {
-                    const Real scaled = real_times(real_of(whole[r]), scale);
-                    const Real lowered = real_fused(real_spread(starts + r * 4), minimum, scaled);
-                    sums[r] = real_fused(lowered, real_spread(factors + r * 4), sums[r]);
+                    const Vec scaled = to_floats(whole[r]) * scale;
+                    const Vec lowered = fused(spread_float(starts + r * 4), minimum, scaled);
+                    sums[r] = fused(lowered, spread_float(factors + r * 4), sums[r]);
                 }
             } else {
                 HEADSTART_UNROLL
                 for (int r = 0; r < N; r++)
-                    sums[r] = real_fused(real_times(real_of(whole[r]), scale), real_spread(factors + r * 4), sums[r]);
+                    sums[r] = fused(to_floats(whole[r]) * scale, spread_float(factors + r * 4), sums[r]);
             }
             if (UNITS > 1 || g % 2) factors += N * 4;  // groups of 16 share the factors by two
         }
         w += of.record_bytes(groups) - of.code_bytes(groups);
     }
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) real_store(totals + r * LANES, sums[r]);
+    for (int r = 0; r < N; r++) store(totals + r * LANES, sums[r]);
 }
 
 typedef void (*GroupedRows)(const Grouping &, const uint8_t *, int64_t, int64_t, const uint8_t *, float *);
+
+template <int BITS, int UNITS, int N>
+inline GroupedRows rows_up_to() {
+    if constexpr (N <= GROUPED_ROWS) return grouped_rows<BITS, UNITS, N>;
+    return nullptr;
+}
 
 // The product of `step` rows: see `grouped_step`.
 template <int BITS, int UNITS>
 inline GroupedRows grouped_rows_of(int64_t step) {
     switch (step) {
-        case 1: return grouped_rows<BITS, UNITS, 1>;
-#if defined(__AVX512BW__)
-        case 3: return grouped_rows<BITS, UNITS, 3>;
-        case 4: return grouped_rows<BITS, UNITS, 4>;
-        case 6: return grouped_rows<BITS, UNITS, 6>;
-        case 8: return grouped_rows<BITS, UNITS, 8>;
-        case 10: return grouped_rows<BITS, UNITS, 10>;
-        case 12: return grouped_rows<BITS, UNITS, 12>;
-#endif
-        default: return grouped_rows<BITS, UNITS, 2>;
+        case 1: return rows_up_to<BITS, UNITS, 1>();
+        case 3: return rows_up_to<BITS, UNITS, 3>();
+        case 4: return rows_up_to<BITS, UNITS, 4>();
+        case 6: return rows_up_to<BITS, UNITS, 6>();
+        case 8: return rows_up_to<BITS, UNITS, 8>();
+        case 10: return rows_up_to<BITS, UNITS, 10>();
+        case 12: return rows_up_to<BITS, UNITS, 12>();
+        default: return rows_up_to<BITS, UNITS, 2>();
     }
 }
-
-#endif

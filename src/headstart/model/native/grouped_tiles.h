@@ -15,41 +15,43 @@ struct alignas(64) Widened {
     float scales[MOST_GROUPS * LANES], minimums[MOST_GROUPS * LANES];
 };
 
-inline void put_step(uint8_t *to, Whole codes, Whole less) { _mm512_store_si512(to, _mm512_sub_epi8(codes, less)); }
+inline void put_step(uint8_t *to, Words codes, Words less) {
+    _mm512_store_si512(to, _mm512_sub_epi8((__m512i)codes, (__m512i)less));
+}
 
 // Four steps of codes of more than four bits: see `add_four`.
 template <int BITS, int FIRST>
-inline void widen_four(const uint8_t *low, Whole high, Whole less, uint8_t *to) {
+inline void widen_four(const uint8_t *low, Words high, Words less, uint8_t *to) {
     constexpr int EACH = BITS - 4;
     constexpr uint8_t MASK = EACH == 1 ? 16 : 48;
-    const Whole a = whole_load(low), b = whole_load(low + 64);
+    const Words a = load_codes(low), b = load_codes(low + 64);
     put_step(to, joined<4 - FIRST>(a, high, MASK), less);
     put_step(to + 64, joined<4 - FIRST - EACH>(b, high, MASK), less);
-    put_step(to + 128, joined<4 - FIRST - 2 * EACH>(by_four(a), high, MASK), less);
-    put_step(to + 192, joined<4 - FIRST - 3 * EACH>(by_four(b), high, MASK), less);
+    put_step(to + 128, joined<4 - FIRST - 2 * EACH>(moved<-4>(a), high, MASK), less);
+    put_step(to + 192, joined<4 - FIRST - 3 * EACH>(moved<-4>(b), high, MASK), less);
 }
 
 // Codes of `inputs` inputs, a multiple of 16 (of 5 bits of 32).
 template <int BITS>
 inline void widen_codes(const Grouping &of, const uint8_t *w, int64_t inputs, uint8_t *to) {
     const int64_t taken = of.taken_off();
-    const Whole less = _mm512_set1_epi8(char(taken > 0 ? taken : 0));
+    const Words less = (Words)_mm512_set1_epi8(char(taken > 0 ? taken : 0));
     const int64_t bytes = inputs * LANES * (BITS == TABLED ? 4 : BITS) / 8;
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(w + at + AHEAD);
     if constexpr (BITS == 8) {
-        for (int64_t at = 0; at < bytes; at += 64) put_step(to + at, whole_load(w + at), less);
+        for (int64_t at = 0; at < bytes; at += 64) put_step(to + at, load_codes(w + at), less);
     } else if constexpr (BITS == 4) {
         for (int64_t at = 0; at < bytes; at += 128, to += 256) {
-            const Whole a = whole_load(w + at), b = whole_load(w + at + 64);
+            const Words a = load_codes(w + at), b = load_codes(w + at + 64);
             put_step(to, low_half(a), less);
             put_step(to + 64, low_half(b), less);
             put_step(to + 128, high_half(a), less);
             put_step(to + 192, high_half(b), less);
         }
     } else if constexpr (BITS == TABLED) {
-        const Whole table = table_of(of.table);
+        const Words table = table_of(of.table);
         for (int64_t at = 0; at < bytes; at += 128, to += 256) {
-            const Whole a = whole_load(w + at), b = whole_load(w + at + 64);
+            const Words a = load_codes(w + at), b = load_codes(w + at + 64);
             put_step(to, looked_up(table, low_half(a)), less);
             put_step(to + 64, looked_up(table, low_half(b)), less);
             put_step(to + 128, looked_up(table, high_half(a)), less);
@@ -57,12 +59,12 @@ inline void widen_codes(const Grouping &of, const uint8_t *w, int64_t inputs, ui
         }
     } else if constexpr (BITS == 5) {
         for (int64_t at = 0; at < bytes; at += 320, to += 512) {
-            const Whole high = whole_load(w + at + 256);
+            const Words high = load_codes(w + at + 256);
             widen_four<5, 0>(w + at, high, less, to);
             widen_four<5, 4>(w + at + 128, high, less, to + 256);
         }
     } else {
-        for (int64_t at = 0; at < bytes; at += 192, to += 256) widen_four<6, 0>(w + at, whole_load(w + at + 128), less, to);
+        for (int64_t at = 0; at < bytes; at += 192, to += 256) widen_four<6, 0>(w + at, load_codes(w + at + 128), less, to);
     }
 }
 
@@ -72,8 +74,8 @@ inline void widen(const Grouping &of, const uint8_t *w, int64_t groups, Widened 
     const uint8_t *scales = w + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
     widen_codes<BITS>(of, w, groups * of.group, to.codes);
     for (int64_t g = 0; g < groups; g++) {
-        real_store(to.scales + g * LANES, scale_of(of, scales, g));
-        if (of.minimum == STORED) real_store(to.minimums + g * LANES, scale_of(of, minimums, g));
+        store(to.scales + g * LANES, scale_of(of, scales, g));
+        if (of.minimum == STORED) store(to.minimums + g * LANES, scale_of(of, minimums, g));
     }
     written();
 }
@@ -108,13 +110,13 @@ inline void tile_group(const uint8_t *x, const uint8_t *w, int64_t group, int32_
 #undef TILE_GROUP
 
 // The whole sums of a group become numbers, which are added to N rows' own.
-template <bool LOWERED, int N>
-inline void add_group(const int32_t *whole, Real scale, Real minimum, const uint8_t *starts, const uint8_t *factors, Real *sums) {
+template <bool MINIMUMS, int N>
+inline void add_group(const int32_t *whole, Vec scale, Vec minimum, const uint8_t *starts, const uint8_t *factors, Vec *sums) {
     HEADSTART_UNROLL
     for (int r = 0; r < N; r++) {
-        Real scaled = real_times(real_of(_mm512_load_si512(whole + r * LANES)), scale);
-        if (LOWERED) scaled = real_fused(real_spread(starts + r * 4), minimum, scaled);
-        sums[r] = real_fused(scaled, real_spread(factors + r * 4), sums[r]);
+        Vec scaled = to_floats(load(whole + r * LANES)) * scale;
+        if (MINIMUMS) scaled = fused(spread_float(starts + r * 4), minimum, scaled);
+        sums[r] = fused(scaled, spread_float(factors + r * 4), sums[r]);
     }
 }
 
@@ -136,18 +138,18 @@ void tile_sums(const Grouping &of, const Widened &w, int64_t groups, const uint8
 }
 
 // These sums go into `totals` [16][16] of the first N rows. factors, starts: the rows' scales and their groups' sums.
-template <bool LOWERED, int N>
+template <bool MINIMUMS, int N>
 void add_block(const Grouping &of, const Widened &w, int64_t groups, const WholeTile *whole, const uint8_t *factors,
                const uint8_t *starts, float *totals) {
     const int64_t each = of.rounded() / of.group;
-    Real sums[N];
+    Vec sums[N];
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) sums[r] = real_load(totals + r * LANES);
+    for (int r = 0; r < N; r++) sums[r] = load(totals + r * LANES);
     for (int64_t g = 0; g < groups; g++)
-        add_group<LOWERED, N>(whole[g], real_load(w.scales + g * LANES), real_load(w.minimums + g * LANES),
+        add_group<MINIMUMS, N>(whole[g], load(w.scales + g * LANES), load(w.minimums + g * LANES),
                               starts + g * LANES * 4, factors + g / each * LANES * 4, sums);
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) real_store(totals + r * LANES, sums[r]);
+    for (int r = 0; r < N; r++) store(totals + r * LANES, sums[r]);
 }
 
 // The rows of a product by sixteen, with one panel after the other. The sums of one block are added up while the tiles of the

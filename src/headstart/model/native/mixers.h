@@ -193,17 +193,8 @@ struct Step {
                                        // or null for a row that was read before
 };
 
-// Columns of a state that go through it together, with all their sums in registers: as many as there are registers for.
-#if defined(__AVX512F__)
-typedef Vec Columns;
-constexpr int TOGETHER = 2;
-#elif defined(__AVX__)
-typedef float Columns __attribute__((vector_size(32)));
-constexpr int TOGETHER = 1;
-#else
-typedef float Columns __attribute__((vector_size(16)));
-constexpr int TOGETHER = 1;
-#endif
+// Columns of a state that go through it together, with all their sums in registers: `TOGETHER` times those of one register.
+typedef Floats Columns;
 constexpr int COLUMNS = sizeof(Columns) / sizeof(float);
 
 inline Columns load_columns(const float *from) {
@@ -214,28 +205,10 @@ inline Columns load_columns(const float *from) {
 
 inline void store_columns(float *to, Columns v) { std::memcpy(to, &v, sizeof v); }
 
-// See `fused`.
-inline Columns fused_columns(Columns a, Columns b, Columns c) {
-#if defined(__AVX512F__)
-    return fused(a, b, c);
-#elif defined(__AVX__) && defined(__FMA__)
-    return (Columns)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#elif defined(__FP_FAST_FMAF)
-    for (int i = 0; i < COLUMNS; i++) c[i] = std::fma(a[i], b[i], c[i]);
-    return c;
-#else
-    return a * b + c;
-#endif
-}
-
 // A number in all lanes of a register. The compiler would rather read it from memory again for each product, and reading is
 // what a state takes longest for.
 inline Columns spread(float value) {
-    Columns v = value - Columns{};
-#if defined(__AVX__)
-    asm("" : "+x"(v));
-#endif
-    return v;
+    return in_register(value - Columns{});
 }
 
 // The sums over the keys of COUNT times COLUMNS columns, of which SUMS run side by side.
@@ -274,10 +247,10 @@ inline void write_state(const float *before, const Step &step, int64_t from, con
             HEADSTART_UNROLL
             for (int t = 0; t < COUNT; t++) {
                 const int64_t at = (i + a) * width + t * COLUMNS;
-                const Columns made = fused_columns(load_columns(before + at), kept, written[t] * by_key);
+                const Columns made = fused(load_columns(before + at), kept, written[t] * by_key);
                 store_columns(state + at, made);
-                asked.parts[a][t] = fused_columns(made, by_query, asked.parts[a][t]);
-                if constexpr (READ) held.parts[a][t] = fused_columns(made, by_next, held.parts[a][t]);
+                asked.parts[a][t] = fused(made, by_query, asked.parts[a][t]);
+                if constexpr (READ) held.parts[a][t] = fused(made, by_next, held.parts[a][t]);
             }
         }
 }
@@ -298,14 +271,14 @@ inline void advance_columns(const float *before, const Step *steps, int64_t coun
             HEADSTART_UNROLL
             for (int t = 0; t < COUNT; t++)
                 held.parts[a][t] =
-                    fused_columns(load_columns(before + (i + a) * width + t * COLUMNS), by_key, held.parts[a][t]);
+                    fused(load_columns(before + (i + a) * width + t * COLUMNS), by_key, held.parts[a][t]);
         }
     for (const Step *step = steps; step < steps + count; step++) {
         Columns written[COUNT];
         HEADSTART_UNROLL
         for (int t = 0; t < COUNT; t++) {
             const Columns value = load_columns(step->value + from + t * COLUMNS);
-            written[t] = fused_columns(-held.total(t), spread(step->kept), value) * step->written;
+            written[t] = fused(-held.total(t), spread(step->kept), value) * step->written;
         }
         if (step + 1 < steps + count)
             write_state<COUNT, true>(before, *step, from, written, step[1].key, keys, width, asked, held);
@@ -342,20 +315,20 @@ inline void replay_columns(const float *before, const Step *steps, int64_t keys,
             for (int v = 0; v < VISITS; v++) {
                 const Columns by_key = spread(steps[v].key[i + a]);
                 HEADSTART_UNROLL
-                for (int t = 0; t < COUNT; t++) made[t] = fused_columns(made[t], kept[v], written[v][t] * by_key);
+                for (int t = 0; t < COUNT; t++) made[t] = fused(made[t], kept[v], written[v][t] * by_key);
             }
             HEADSTART_UNROLL
             for (int t = 0; t < COUNT; t++) store_columns(last.state + from + (i + a) * width + t * COLUMNS, made[t]);
             if constexpr (!ASKED) continue;
             const Columns by_query = spread(last.query[i + a]);
             HEADSTART_UNROLL
-            for (int t = 0; t < COUNT; t++) asked.parts[a][t] = fused_columns(made[t], by_query, asked.parts[a][t]);
+            for (int t = 0; t < COUNT; t++) asked.parts[a][t] = fused(made[t], by_query, asked.parts[a][t]);
         }
     if constexpr (!ASKED) return;
     HEADSTART_UNROLL
     for (int t = 0; t < COUNT; t++) {
         const Columns value = load_columns(last.value + from + t * COLUMNS);
-        store_columns(last.out + from + t * COLUMNS, fused_columns(value, spread(last.skip), asked.total(t)));
+        store_columns(last.out + from + t * COLUMNS, fused(value, spread(last.skip), asked.total(t)));
     }
 }
 

@@ -11,17 +11,13 @@
 #include <omp.h>
 #endif
 
-#if !defined(HEADSTART_TILES) && defined(__AVX512BF16__)
-#define HEADSTART_DOTS 1
-#endif
-
 // How a product stores its weights and takes its rows.
 enum Kind {
     FLOAT32 = 0,   // float32 weights and rows
     BF16_WIDE = 1, // bf16 weights, float32 rows and sums: any processor
     BF16_PAIRS = 2, // bf16 weights and rows, float32 sums: AMX or AVX-512 BF16
-    INT8 = 3,      // int8 weights with a scale per output, uint8 rows with a scale per row, whole sums: AMX or VNNI
-    GROUPED4 = 4,  // 4-bit codes in groups, int8 rows with a scale by 32 inputs or a group (grouped.h): AVX-512 or AVX2
+    INT8 = 3,      // int8 weights with a scale per output, rows of 8 bits with a scale per row, whole sums
+    GROUPED4 = 4,  // 4-bit codes in groups, int8 rows with a scale by 32 inputs or a group (grouped.h)
     GROUPED5 = 5,  // the same with codes of 5 bits, in groups of 32 or more
     GROUPED6 = 6,  // of 6 bits
     GROUPED8 = 7,  // of 8 bits
@@ -81,18 +77,8 @@ inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in
 inline bool supported(int64_t kind) {
 #if defined(HEADSTART_TILES)
     if (kind == BF16_PAIRS || kind == INT8) return tiles_permitted();
-#else
-#if defined(HEADSTART_DOTS)
-    if (kind == BF16_PAIRS) return true;
 #endif
-#if defined(__AVX512VNNI__)
-    if (kind == INT8) return true;
-#endif
-#endif
-#if defined(HEADSTART_GROUPED)
-    if (is_grouped(kind)) return true;
-#endif
-    return kind == FLOAT32 || kind == BF16_WIDE;
+    return kind >= FLOAT32 && kind <= GROUPED3 && (kind != BF16_PAIRS || HAS_PAIRS);
 }
 
 // Rows that there must be room for where `count` are multiplied.
@@ -132,10 +118,8 @@ inline float as_float(BFloat16 v) {
 inline void put(float *to, float v) { *to = v; }
 
 inline void put(BFloat16 *to, float v) {
-    Vec wide = {};
-    wide[0] = v;
     BFloat16 sixteen[LANES];
-    store(sixteen, wide);
+    store(sixteen, splat(v));
     *to = sixteen[0];
 }
 
@@ -213,6 +197,16 @@ void pack(int64_t kind, const W *from, int64_t in, int64_t out, uint8_t *to, flo
 // Sixteen outputs of a product on their way into rows of results: what their sums are turned into numbers with, which is
 // read once for all rows.
 struct Outputs {
+  private:
+    template <class T>
+    auto take(const T *from) const {
+        if (count == LANES) return load(from + at);
+        T sixteen[LANES] = {};
+        std::memcpy(sixteen, from + at, count * sizeof(T));
+        return load(sixteen);
+    }
+
+  public:
     Ints shift = {};
     Vec scale = {}, bias = {};
     int64_t at, count;  // the first of them, and how many of the sixteen there are
@@ -222,15 +216,26 @@ struct Outputs {
         if (count > LANES) count = LANES;
         if (count < 0) count = 0;
         if (p.kind == INT8) {
-            take(p.shift, &shift);
-            take(p.scale, &scale);
+            if (ROW_ZERO) shift = take(p.shift);
+            scale = take(p.scale);
         }
-        if (biased) take(p.bias, &bias);
+        if (biased) bias = take(p.bias);
     }
 
     // Of a row at y.
     void put(Vec v, float *y) const {
         if (biased) v += bias;
+        put_all(v, y);
+    }
+
+    // The same of a product of the kind INT8, whose row has this scale.
+    void put_whole(Ints sums, float row_scale, float *y) const {
+        const Vec v = to_floats(sums - shift) * scale;
+        put_all(biased ? fused(v, splat(row_scale), bias) : v * row_scale, y);
+    }
+
+  private:
+    void put_all(Vec v, float *y) const {
         if (count == LANES) {
             store(y + at, v);
             return;
@@ -240,19 +245,6 @@ struct Outputs {
         std::memcpy(y + at, sixteen, count * sizeof(float));
     }
 
-    // The same of a product of the kind INT8, whose row has this scale.
-    void put_whole(Ints sums, float row_scale, float *y) const {
-        put(__builtin_convertvector(sums - shift, Vec) * scale * row_scale, y);
-    }
-
-  private:
-    template <class T, class V>
-    void take(const T *from, V *to) {
-        if (count == LANES)
-            std::memcpy(to, from + at, sizeof *to);  // of a size that the compiler knows: one move
-        else
-            std::memcpy(to, from + at, count * sizeof *from);
-    }
 };
 
 // -- tiles ------------------------------------------------------------------------------------------------------------
@@ -341,9 +333,7 @@ inline void tile_four(const uint8_t *x, int64_t stride, const uint8_t *w, int64_
 template <int KIND>
 inline void put_tile_row(const Outputs &outputs, const int32_t *sums, const float *x_scale, float *y) {
     if (KIND == INT8) {
-        Ints whole;
-        std::memcpy(&whole, sums, sizeof whole);
-        outputs.put_whole(whole, *x_scale, y);
+        outputs.put_whole(load(sums), *x_scale, y);
     } else {
         outputs.put(load((const float *)sums), y);
     }
@@ -420,49 +410,24 @@ struct WideStep {
     }
 };
 
-#if defined(__AVX512F__)
-
-inline __m512i spread(const uint8_t *x) {
-    int32_t four;
-    std::memcpy(&four, x, 4);
-    return _mm512_set1_epi32(four);
-}
-
-#endif
-
-#if defined(HEADSTART_DOTS)
-
 struct Bf16Step {
     typedef Vec Sum;
-    typedef __m512i Weights;
+    typedef Words Weights;
     static constexpr int64_t bytes = 64;
     static constexpr int UNFETCHED = 1;
-    static Weights weights(const uint8_t *w) { return _mm512_loadu_si512(w); }
-    static Sum add(Sum sum, const uint8_t *x, Weights w) {
-        return _mm512_dpbf16_ps(sum, (__m512bh)spread(x), (__m512bh)w);
-    }
+    static Weights weights(const uint8_t *w) { return load_codes(w); }
+    static Sum add(Sum sum, const uint8_t *x, Weights w) { return add_pairs(sum, w, x); }
 };
-
-#endif
-
-#if defined(__AVX512VNNI__)
 
 struct Int8Step {
-    typedef __m512i Sum;
-    typedef __m512i Weights;
+    typedef Ints Sum;
+    typedef Words Weights;
     static constexpr int64_t bytes = 64;
     static constexpr int UNFETCHED = 4;
-    static Weights weights(const uint8_t *w) { return _mm512_loadu_si512(w); }
-    static Sum add(Sum sum, const uint8_t *x, Weights w) { return _mm512_dpbusd_epi32(sum, spread(x), w); }
+    static Weights weights(const uint8_t *w) { return load_codes(w); }
+    static Sum add(Sum sum, const uint8_t *x, Weights w) { return add_int8(sum, w, x); }
 };
 
-#endif
-
-#if defined(__AVX512F__)
-constexpr int MOST_ROWS = 12;  // 24 sums, the weights of two panels and a row's number: 27 of 32 registers
-#else
-constexpr int MOST_ROWS = 3;
-#endif
 // Of two panels at a time, at most: 12 KB, which stay in the first-level cache beside the rows and the steps that are fetched.
 constexpr int64_t STEPS = 96;
 
@@ -510,11 +475,7 @@ inline void advance_some(int64_t n, const uint8_t *x, int64_t stride, const uint
 
 inline void put_sums(const Outputs &outputs, Vec sums, float, float *y) { outputs.put(sums, y); }
 
-#if defined(__AVX512F__)
-inline void put_sums(const Outputs &outputs, __m512i sums, float row_scale, float *y) {
-    outputs.put_whole((Ints)sums, row_scale, y);
-}
-#endif
+inline void put_sums(const Outputs &outputs, Ints sums, float row_scale, float *y) { outputs.put_whole(sums, row_scale, y); }
 
 // Numbers that the sums of a product of so many rows take, and what aligning them takes.
 inline int64_t sums_of(int64_t count) { return count * 2 * LANES + LANES; }
@@ -574,8 +535,6 @@ inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_
         chain_block<S>(p, from, to, x + m * stride, x_scale + m, count - m < most ? count - m : most, work,
                        y + m * p.results);
 }
-
-#if defined(HEADSTART_GROUPED)
 
 #if defined(HEADSTART_TILES)
 
@@ -649,8 +608,6 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
     }
 }
 
-#endif
-
 // The pairs of panels that are this thread's: one run of them, so that its weights stream.
 inline void share(int64_t pairs, int64_t *from, int64_t *to) {
 #if defined(_OPENMP)
@@ -666,41 +623,25 @@ inline void share(int64_t pairs, int64_t *from, int64_t *to) {
 inline void multiply_own(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work, float *y) {
     int64_t from, to;
     share(round_up(p.outputs, 2 * LANES) / (2 * LANES), &from, &to);
-    if (p.kind == FLOAT32)
-        chain_pairs<WideStep<float>>(p, from, to, x, x_scale, count, work, y);
-    else if (p.kind == BF16_WIDE)
-        chain_pairs<WideStep<BFloat16>>(p, from, to, x, x_scale, count, work, y);
-#if defined(HEADSTART_GROUPED)
-    else if (p.kind == GROUPED4 && p.table)
-        grouped_pairs<TABLED>(p, from, to, x, count, work, y);
-    else if (p.kind == GROUPED4)
-        grouped_pairs<4>(p, from, to, x, count, work, y);
-    else if (p.kind == GROUPED5)
-        grouped_pairs<5>(p, from, to, x, count, work, y);
-    else if (p.kind == GROUPED6)
-        grouped_pairs<6>(p, from, to, x, count, work, y);
-    else if (p.kind == GROUPED2)
-        grouped_pairs<2>(p, from, to, x, count, work, y);
-    else if (p.kind == GROUPED3)
-        grouped_pairs<3>(p, from, to, x, count, work, y);
-    else if (p.kind == GROUPED8)
-        grouped_pairs<8>(p, from, to, x, count, work, y);
-#endif
+    const auto chains = [&](auto step) { chain_pairs<decltype(step)>(p, from, to, x, x_scale, count, work, y); };
+    switch (p.kind) {
+        case FLOAT32: return chains(WideStep<float>());
+        case BF16_WIDE: return chains(WideStep<BFloat16>());
 #if defined(HEADSTART_TILES)
-    else if (p.kind == INT8)
-        multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
-    else
-        multiply_pairs<BF16_PAIRS>(p, from, to, x, x_scale, count, y);
+        case BF16_PAIRS: return multiply_pairs<BF16_PAIRS>(p, from, to, x, x_scale, count, y);
+        case INT8: return multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
 #else
-#if defined(HEADSTART_DOTS)
-    else if (p.kind == BF16_PAIRS)
-        chain_pairs<Bf16Step>(p, from, to, x, x_scale, count, work, y);
+        case BF16_PAIRS: return chains(Bf16Step());
+        case INT8: return chains(Int8Step());
 #endif
-#if defined(__AVX512VNNI__)
-    else if (p.kind == INT8)
-        chain_pairs<Int8Step>(p, from, to, x, x_scale, count, work, y);
-#endif
-#endif
+        case GROUPED4:
+            return (p.table ? grouped_pairs<TABLED> : grouped_pairs<4>)(p, from, to, x, count, work, y);
+        case GROUPED5: return grouped_pairs<5>(p, from, to, x, count, work, y);
+        case GROUPED6: return grouped_pairs<6>(p, from, to, x, count, work, y);
+        case GROUPED2: return grouped_pairs<2>(p, from, to, x, count, work, y);
+        case GROUPED3: return grouped_pairs<3>(p, from, to, x, count, work, y);
+        case GROUPED8: return grouped_pairs<8>(p, from, to, x, count, work, y);
+    }
 }
 
 // y [count, results] = x W^T (+ bias), shared out by panels over the threads of the parallel region it is called in.

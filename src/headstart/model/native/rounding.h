@@ -4,19 +4,17 @@
 
 #include "grouped.h"
 
-#if defined(HEADSTART_GROUPED)
-
 constexpr int64_t ROUNDED = 32;  // weights of a group
 constexpr float SPREADS[] = {1.0f, 0.94f, 0.88f, 0.82f};  // of its range that the codes may span: the best is taken
 
 // Rounded to float16, but for numbers that it holds with less than ten bits.
 inline float sixteen(float number) {
-    const float half = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtps_ph(_mm_set_ss(number), 0)));
+    const float half = half_to_float(float_to_half(number));
     return std::fabs(half - number) <= std::fabs(number) * 0x1p-10f ? half : number;
 }
 
 inline void put_codes(Vec codes, uint8_t *to) {
-    const Bytes bytes = low_bytes(__builtin_convertvector(codes, Ints));
+    const Bytes bytes = low_bytes(to_ints(codes));
     std::memcpy(to, &bytes, sizeof bytes);
 }
 
@@ -24,8 +22,8 @@ inline void put_codes(Vec codes, uint8_t *to) {
 inline Vec rounded(Vec v, float minimum, float scale, float low, float high) {
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding and taking it away rounds to a whole number
     Vec code = (v + minimum) / scale;
-    code = code < low ? splat(low) : code;
-    code = code > high ? splat(high) : code;
+    code = select(code < low, splat(low), code);
+    code = select(code > high, splat(high), code);
     return (code + magic) - magic;
 }
 
@@ -59,8 +57,9 @@ inline void round_four_bits(const float *from, uint8_t *codes, float *scale, flo
             continue;
         }
         const Vec first = rounded(a, lowest, safe, 0, 15), second = rounded(b, lowest, safe, 0, 15);
-        const Vec off = first * step - lowest - a, far = second * step - lowest - b;
-        const float error = sum(off * off + far * far);
+        const Vec by = splat(step), less = splat(-lowest);
+        const Vec off = fused(first, by, less) - a, far = fused(second, by, less) - b;
+        const float error = sum(fused(off, off, far * far));
         if (spread < 1.0f && error >= least) continue;
         least = error;
         *scale = step;
@@ -73,7 +72,7 @@ inline void round_four_bits(const float *from, uint8_t *codes, float *scale, flo
 // Codes 1 to 255 with 128 for zero.
 inline void round_eight_bits(const float *from, uint8_t *codes, float *scale, float *minimum) {
     const Vec a = load(from), b = load(from + LANES);
-    const Vec size_a = a < 0 ? -a : a, size_b = b < 0 ? -b : b;
+    const Vec size_a = size_of(a), size_b = size_of(b);
     const bool unruly = sum(a * 0.0f + b * 0.0f) != 0;
     float most = largest(larger(size_a, size_b));
     for (int64_t i = 0; unruly && i < ROUNDED; i++)
@@ -88,5 +87,3 @@ inline void round_eight_bits(const float *from, uint8_t *codes, float *scale, fl
     put_codes(rounded(a, 0, safe, -127, 127) + 128.0f, codes);
     put_codes(rounded(b, 0, safe, -127, 127) + 128.0f, codes + LANES);
 }
-
-#endif
