@@ -6,11 +6,11 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from headstart.base.errors import HeadstartError, InvalidOption
+from headstart.base.extras import pair
 from headstart.drafters import Drafter, Weights, Wraps, capabilities, kinds
 from headstart.drafters.building import PREFIX, Kind
 from headstart.engine.guarded_drafter import asking
@@ -196,7 +196,7 @@ def holds_mtp(target: str) -> bool:
 def _with_headstart(name: str, target: str) -> Path | None:
     """Where the head of this name lies, if one comes with headstart for the target."""
     if target == loading.BUNDLED:
-        return Path(str(resources.files("headstart") / "pair" / name))
+        return pair(name)
     return head_for(target) if name == KNOWN else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
 from headstart.base.errors import ModelNotFound, PickleCheckpoint
+from headstart.base.extras import pair
 from headstart.model import cache
 from headstart.model.cache import LayerShape
 from headstart.model.codes import codes_of, is_quantised
@@ -44,9 +44,13 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def resolve(source: str | Path, role: str) -> str:
-    """The directory, GGUF file or hub id of a model. "bundled" is the pair in the package. role: "target", "draft"."""
+    """The directory, GGUF file or hub id of a model. "bundled" is the bundled pair. role: "target", "draft".
+
+    Raises:
+        ModelNotFound: it leads to no model, or the bundled pair is not installed.
+    """
     if str(source) == BUNDLED:
-        source = str(resources.files("headstart") / "pair" / role)
+        source = pair(role)
     path = Path(source).expanduser()
     if not path.exists() and path.suffix != gguf.SUFFIX:
         return str(source)  # a hub id, or a mistake: loading its config will tell
