@@ -30,7 +30,7 @@ LESSER := tests/model/native tests/model/decoders tests/model/quantised tests/mo
 lesser: export ATEN_CPU_CAPABILITY := avx2
 lesser: export ONEDNN_MAX_CPU_ISA := AVX2
 lesser: export MKL_ENABLE_INSTRUCTIONS := AVX2
-lesser: export HEADSTART_LEVEL := avx2
+lesser: export HEADSTART_LEVEL := $(if $(filter x86_64,$(shell uname -m)),avx2,neon)
 lesser: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(LESSER)
 

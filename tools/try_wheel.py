@@ -24,7 +24,7 @@ from typing import Any
 
 from headstart.base.levels import VARIABLE, architecture, levels_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 PAIR = ROOT / "src" / "headstart" / "pair"
 MOST_BYTES = 20_000_000
 SCRIPTS = "Scripts" if os.name == "nt" else "bin"

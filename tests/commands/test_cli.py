@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import headstart
+from headstart.base import compiling
 from headstart.base.extras import how_to_install
-from headstart.commands import cli
+from headstart.commands import cli, terminal
 from headstart.commands.cli import app
 from headstart.commands.loading import DRAFTER
 
@@ -138,3 +140,16 @@ def test_text_is_utf_8_on_windows_and_what_a_terminal_cannot_show_fails_nowhere(
     cli.main()
     assert out.buffer.getvalue().decode() == written  # type: ignore[attr-defined]
     assert (read == ["→"]) is (system == "win32")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_command_shows_that_something_is_compiled(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For which a terminal has a bar; what is logged elsewhere is not for it."""
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=is_terminal, width=80)
+    monkeypatch.setattr(terminal, "messages", lambda: console)
+    before = compiling.SHOWN.get()
+    with terminal.reported(False), compiling.SHOWN.get()("compiling kernels"):
+        pass
+    assert ("compiling kernels" in written.getvalue()) is is_terminal
+    assert compiling.SHOWN.get() is before

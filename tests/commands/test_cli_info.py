@@ -13,7 +13,9 @@ from support import gguf_files
 from support.tiny import random_model
 from typer.testing import CliRunner, Result
 
+from headstart.base import levels, machine
 from headstart.commands.cli import app
+from headstart.model import native
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +66,41 @@ def test_as_json(tiny: Callable[..., str]) -> None:
     assert found["kinds"][0]["count"] == 4
     assert found["needed"] == found["formats"][0]["weights"] + found["slots"] * found["cache"]
     assert {"name": "ngram", "fits": True, "why": "guesses from text"} in found["drafters"]
+
+
+def test_without_a_model() -> None:
+    """What the kernels of this process run on, and that it is among what the processor has."""
+    text, here = printed(run()), native.here()
+    assert f"processor {machine.cpu_name()}: {', '.join(here.levels)}" in text
+    found = json.loads(run("--json").stdout)["kernels"]
+    assert found["levels"] == list(here.levels)
+    if here.level is None:
+        assert f"kernels none: {here.why}" in text
+    else:
+        made = "prebuilt, in the package" if here.prebuilt else "compiled on this machine"
+        assert f"kernels of the level {here.level}; {made}" in text
+        assert found["level"] in found["levels"]
+
+
+def test_a_level_that_is_not_here(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    for words in ((), (tiny("llama"),)):
+        other = "avx2" if levels.architecture() == "aarch64" else "neon"
+        result = run(*words, "--cpu-level", other)
+        assert result.exit_code == 2
+        assert f"the level '{other}' is of another architecture" in result.stderr
+        assert f"hint: here there are: {', '.join(native.here().levels)}" in result.stderr
+    assert levels.forced() is None, "nothing was changed"
+
+
+@pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
+def test_a_level_that_comes_too_late() -> None:
+    """The kernels of a process are of one level."""
+    if native.here().level == "generic":
+        pytest.skip("there is no other level here")
+    result = run("--cpu-level", "generic")
+    assert result.exit_code == 2
+    assert f"this process runs kernels of the level '{native.here().level}'" in result.stderr
 
 
 @pytest.fixture

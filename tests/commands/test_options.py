@@ -25,6 +25,7 @@ from headstart.commands.options import command
 
 SPECIAL: dict[str, tuple[list[str], Any]] = {
     "api_key_env": (["PATH"], "PATH"),
+    "cpu_level": (["avx2"], "avx2"),
     "by_position": (["0.9,0.8"], (0.9, 0.8)),
     "chat_format": (["hermes"], "hermes"),
     "data": (["a.txt", "b.jsonl"], ("a.txt", "b.jsonl")),

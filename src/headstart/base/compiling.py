@@ -39,6 +39,11 @@ _LINK = {"darwin": ("-shared",), "win32": ("-shared", "-static")}.get(sys.platfo
 PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL") if sys.platform == "linux" else ()
 """What a library for other machines is linked with: they may have an older C++ runtime, or none."""
 
+_COMPILERS = {
+    "darwin": "which 'xcode-select --install' gives it",
+    "win32": "such as llvm-mingw or MSYS2's GCC in the PATH; Microsoft's has no vectors",
+}.get(sys.platform, "such as g++ or clang++")
+
 _CPU = Path(__file__).with_name("cpu.cpp")
 _GENERIC = LEVELS[-1]
 
@@ -91,13 +96,12 @@ def library(main: Path) -> Library:
     except Unavailable as reason:
         if (name := forced()) is None:
             raise
-        hint = f"take the level back, or install a C++ compiler; this processor has: {', '.join(levels_here()) or '?'}"
-        raise InvalidOption(f"the level {name!r} cannot be had: {reason}", hint=hint) from reason
+        raise _cannot_be_had(name, reason) from reason
 
 
 def _best(main: Path, directory: Path) -> Library:
     failed = None
-    for level in wanted(features(), architecture()):
+    for level in wanted(features(), architecture(), forced()):
         try:
             return at_level(main, level, directory)
         except Unavailable as reason:
@@ -114,7 +118,11 @@ def features() -> frozenset[str]:
     """
     from headstart.base.files import cache_directory
 
-    loaded = ctypes.CDLL(str(at_level(_CPU, _GENERIC, cache_directory("kernels")).path))
+    found = at_level(_CPU, _GENERIC, cache_directory("kernels"))
+    try:
+        loaded = ctypes.CDLL(str(found.path))
+    except OSError as error:
+        raise Unavailable(f"{found.path.name} could not be loaded: {error}") from error
     loaded.headstart_features.restype = ctypes.c_char_p
     return frozenset(loaded.headstart_features().decode().split())
 
@@ -127,16 +135,19 @@ def levels_here() -> tuple[str, ...]:
         return ()
 
 
-def check_forced() -> None:
+def check_level(name: str) -> None:
     """Raises:
-    InvalidOption: the level that is forced does not exist, or this processor cannot run it.
+    InvalidOption: this level does not exist, or this processor cannot run it.
     """
     try:
-        wanted(features(), architecture())
+        wanted(features(), architecture(), name)
     except Unavailable as reason:
-        raise InvalidOption(
-            f"the level {forced()!r} cannot be had: {reason}", hint="take it back, or install a C++ compiler"
-        ) from reason
+        raise _cannot_be_had(name, reason) from reason
+
+
+def _cannot_be_had(name: str, reason: Unavailable) -> InvalidOption:
+    hint = f"name no level, or install a C++ compiler; this processor has: {', '.join(levels_here()) or 'nobody knows'}"
+    return InvalidOption(f"the level {name!r} cannot be had: {reason}", hint=hint)
 
 
 def at_level(main: Path, level: Level, directory: Path) -> Library:
@@ -213,7 +224,7 @@ def build(compiler: str, main: Path, level: Level, path: Path, link: Sequence[st
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made, part = Path(scratch) / path.name, Path(scratch) / "part.o"
-        compile_ = [compiler, *flags_of(main, level), "-c", str(main), "-o", str(part)]
+        compile_ = [compiler, *flags_of(main, level), *_repair(compiler), "-c", str(main), "-o", str(part)]
         for command in (compile_, [compiler, *_LINK, *link, str(part), "-o", str(made)]):
             done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
             if done.returncode != 0:
@@ -229,13 +240,19 @@ def build(compiler: str, main: Path, level: Level, path: Path, link: Sequence[st
     return path
 
 
+def _repair(compiler: str) -> tuple[str, ...]:
+    """GCC does not align Windows' stack for wide registers and yet moves them as if it were aligned (its bug 54412)."""
+    gcc = sys.platform == "win32" and "clang" not in version_of(compiler)
+    return ("-Wa,-muse-unaligned-vector-move",) if gcc else ()
+
+
 def find_compiler() -> str:
     """The path of the C++ compiler: the environment's CXX, or the first of the usual ones. Raises `Unavailable`."""
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         path = shutil.which(name) if name else None
         if path:
             return path
-    raise Unavailable("there is no C++ compiler on this machine")
+    raise Unavailable(f"there is no C++ compiler on this machine, {_COMPILERS}")
 
 
 def version_of(compiler: str) -> str:

@@ -97,14 +97,13 @@ def forced() -> str | None:
     return _forced or os.environ.get(VARIABLE) or None
 
 
-def wanted(features: Collection[str], of: str) -> Sequence[Level]:
-    """The levels to try, the best first; the forced one alone where one is forced.
+def wanted(features: Collection[str], of: str, name: str | None) -> Sequence[Level]:
+    """The levels to try on a processor, the best first; where one is named, that one alone.
 
     Raises:
-        InvalidOption: the forced one does not exist, or this processor has not what it needs.
+        InvalidOption: it does not exist, or the processor has not what it needs.
     """
     here = usable(features, of)
-    name = forced()
     if name is None:
         return here
     for level in here:

@@ -93,6 +93,7 @@ def reason() -> str | None:
 @functools.cache
 def _outcome() -> Kernels | Unavailable:
     import torch  # noqa: F401  # whose OpenMP runtime the library uses
+
     try:
         return Kernels(compiling.library(MAIN))
     except Unavailable as reason:
@@ -114,21 +115,23 @@ def kernels() -> Kernels:
 
 
 def use_level(name: str | None) -> None:
-    """The kernels of this process, and what else is compiled, are to be of this level; None leaves it as it is.
+    """The kernels of this process, and what else is compiled, are to be of this level; None leaves that to the
+    environment.
 
     Raises:
         InvalidOption: there is no such level here, or kernels of another one are running.
     """
-    if name is not None:
-        found = _outcome() if _outcome.cache_info().currsize else None
-        if isinstance(found, Kernels) and found.library.level != name:
-            raise InvalidOption(
-                f"the level {name!r} comes too late: this process runs kernels of the level {found.library.level!r}",
-                hint=f"name it before the first model is loaded, or set {levels.VARIABLE}",
-            )
-        levels.force(name)
-    if levels.forced() is not None:
-        compiling.check_forced()
+    name = name or levels.forced()
+    if name is None:
+        return
+    compiling.check_level(name)
+    found = _outcome() if _outcome.cache_info().currsize else None
+    if isinstance(found, Kernels) and found.library.level != name:
+        raise InvalidOption(
+            f"the level {name!r} comes too late: this process runs kernels of the level {found.library.level!r}",
+            hint=f"name it before the first model is loaded, or set {levels.VARIABLE}",
+        )
+    levels.force(name)
 
 
 @dataclass(frozen=True, slots=True)

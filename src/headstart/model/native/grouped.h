@@ -323,11 +323,16 @@ inline Vec scale_of(const Grouping &of, const uint8_t *from, int64_t group) {
     return load_halves(from) * load_bytes(from + (2 + group) * LANES);
 }
 
+// Whether products of such codes add up in 16 bits, 32 inputs at a time.
+template <int BITS>
+constexpr bool in_short() { return SHORT_SUMS && BITS != TABLED && BITS <= 4; }
+
 // sums += the codes of a step of four inputs times those of N rows.
 template <int BITS, int N>
 inline void add_step(Words codes, const uint8_t *four, Ints *sums) {
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) sums[r] = dot<BITS>(sums[r], codes, four + r * 4);
+    for (int r = 0; r < N; r++)
+        sums[r] = in_short<BITS>() ? add_short(sums[r], codes, four + r * 4) : dot<BITS>(sums[r], codes, four + r * 4);
 }
 
 // The same of four steps, whose codes have more than four bits: their low halves in two vectors, the rest in `high`, at
@@ -433,7 +438,14 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t
             }
             int64_t part = parts;
             do {
-                add_codes<BITS, UNITS, N>(w, x, table, g % 2, whole);
+                if constexpr (in_short<BITS>()) {
+                    Ints shorts[N] = {};
+                    add_codes<BITS, UNITS, N>(w, x, table, g % 2, shorts);
+                    HEADSTART_UNROLL
+                    for (int r = 0; r < N; r++) whole[r] = add_shorts(whole[r], shorts[r]);
+                } else {
+                    add_codes<BITS, UNITS, N>(w, x, table, g % 2, whole);
+                }
                 x += LANES * UNITS * N;
             } while (--part > 0);
             const Vec scale = scale_of(of, scales, g);

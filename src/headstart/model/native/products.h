@@ -431,45 +431,46 @@ struct Int8Step {
 // Of two panels at a time, at most: 12 KB, which stay in the first-level cache beside the rows and the steps that are fetched.
 constexpr int64_t STEPS = 96;
 
-// The next steps of the sums of N rows with two panels. Each sum is one chain over the inputs, so it may be put away and
+// The next steps of the sums of N rows with some panels. Each sum is one chain over the inputs, so it may be put away and
 // taken up again. `next` are the weights that come later: where FETCHES, they are on their way when they are needed.
-template <class S, bool FETCHES, int N>
+template <class S, bool FETCHES, int PANELS, int N>
 void advance(const uint8_t *x, int64_t stride, const uint8_t *const *w, const uint8_t *const *next, int64_t steps,
-             typename S::Sum (*sums)[2]) {
-    typename S::Sum s[N][2];
+             typename S::Sum (*sums)[PANELS]) {
+    typename S::Sum s[N][PANELS];
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) {
-        s[r][0] = sums[r][0];
-        s[r][1] = sums[r][1];
-    }
-    const uint8_t *w0 = w[0], *w1 = w[1], *next0 = next[0], *next1 = next[1];
+    for (int r = 0; r < N; r++)
+        HEADSTART_UNROLL
+        for (int p = 0; p < PANELS; p++) s[r][p] = sums[r][p];
+    const uint8_t *from[PANELS], *later[PANELS];
+    HEADSTART_UNROLL
+    for (int p = 0; p < PANELS; p++) from[p] = w[p], later[p] = next[p];
     for (int64_t i = 0; i < steps; i++) {
-        const typename S::Weights a = S::weights(w0 + i * S::bytes), b = S::weights(w1 + i * S::bytes);
+        typename S::Weights own[PANELS];
+        HEADSTART_UNROLL
+        for (int p = 0; p < PANELS; p++) own[p] = S::weights(from[p] + i * S::bytes);
         if constexpr (FETCHES) {
-            __builtin_prefetch(next0 + i * S::bytes);
-            __builtin_prefetch(next1 + i * S::bytes);
+            HEADSTART_UNROLL
+            for (int p = 0; p < PANELS; p++) __builtin_prefetch(later[p] + i * S::bytes);
         }
         HEADSTART_UNROLL
-        for (int r = 0; r < N; r++) {
-            s[r][0] = S::add(s[r][0], x + r * stride + i * 4, a);
-            s[r][1] = S::add(s[r][1], x + r * stride + i * 4, b);
-        }
+        for (int r = 0; r < N; r++)
+            HEADSTART_UNROLL
+            for (int p = 0; p < PANELS; p++) s[r][p] = S::add(s[r][p], x + r * stride + i * 4, own[p]);
     }
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) {
-        sums[r][0] = s[r][0];
-        sums[r][1] = s[r][1];
-    }
+    for (int r = 0; r < N; r++)
+        HEADSTART_UNROLL
+        for (int p = 0; p < PANELS; p++) sums[r][p] = s[r][p];
 }
 
-template <class S, bool FETCHES, int N>
+template <class S, bool FETCHES, int PANELS, int N>
 inline void advance_some(int64_t n, const uint8_t *x, int64_t stride, const uint8_t *const *w, const uint8_t *const *next,
-                         int64_t steps, typename S::Sum (*sums)[2]) {
+                         int64_t steps, typename S::Sum (*sums)[PANELS]) {
     if constexpr (N > 0) {
         if (n == N)
-            advance<S, FETCHES, N>(x, stride, w, next, steps, sums);
+            advance<S, FETCHES, PANELS, N>(x, stride, w, next, steps, sums);
         else
-            advance_some<S, FETCHES, N - 1>(n, x, stride, w, next, steps, sums);
+            advance_some<S, FETCHES, PANELS, N - 1>(n, x, stride, w, next, steps, sums);
     }
 }
 
@@ -480,29 +481,28 @@ inline void put_sums(const Outputs &outputs, Ints sums, float row_scale, float *
 // Numbers that the sums of a product of so many rows take, and what aligning them takes.
 inline int64_t sums_of(int64_t count) { return count * 2 * LANES + LANES; }
 
-// Rows against the pairs of panels [from, to), one pair after the other: a few steps of all rows, then the next
-// steps. The first rows fetch the next steps' weights of one panel, the second of the other, so that memory is read
+// Rows against the pairs of panels [from, to), PANELS after PANELS, at most MOST rows at a time: a few steps of all rows, then
+// the next steps. The first rows fetch the next steps' weights of one panel, the second of the other, so that memory is read
 // while later rows are computed. `work` has room for the sums: see `sums_of`.
-template <class S>
+template <class S, int PANELS, int MOST>
 inline void chain_block(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
                         float *work, float *y) {
-    typedef typename S::Sum(*Sums)[2];
+    typedef typename S::Sum(*Sums)[PANELS];
     const int64_t stride = row_stride(p.kind, p.inputs), all = row_bytes(p.kind, p.inputs) / 4, bytes = panel_bytes(p.kind, p.inputs);
-    const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, most = (count + groups - 1) / groups;
+    const int64_t groups = (count + MOST - 1) / MOST, most = (count + groups - 1) / groups;
     const int64_t parts = (all + STEPS - 1) / STEPS, step = (all + parts - 1) / parts;
     const Sums sums = (Sums)(((uintptr_t)work + 63) / 64 * 64);
-    for (int64_t pair = from; pair < to; pair++) {
-        const uint8_t *panel = (const uint8_t *)p.weights + 2 * pair * bytes;
+    for (int64_t first = 2 * from; first < 2 * to; first += PANELS) {
+        const uint8_t *panel = (const uint8_t *)p.weights + first * bytes;
         std::memset((void *)sums, 0, count * sizeof *sums);
-        const Outputs outputs[2] = {{p, 2 * pair * LANES}, {p, (2 * pair + 1) * LANES}};
         for (int64_t done = 0; done < all; done += step) {
             const int64_t steps = all - done < step ? all - done : step;
             const uint8_t *w[2] = {panel + done * S::bytes, panel + bytes + done * S::bytes};
             const uint8_t *later = w[0];
             if (done + steps < all)
                 later += steps * S::bytes;
-            else if (pair + 1 < to)
-                later = panel + 2 * bytes;
+            else if (first + PANELS < 2 * to)
+                later = panel + PANELS * bytes;
             for (int64_t m = 0, group = 0; m < count; m += most, group++) {
                 const uint8_t *next[2] = {w[0], w[1]};
                 if (later != w[0] && group == 0) next[0] = later;
@@ -510,30 +510,33 @@ inline void chain_block(const Product &p, int64_t from, int64_t to, const uint8_
                 const int64_t n = count - m < most ? count - m : most;
                 const uint8_t *rows = x + m * stride + done * 4;
                 if (count <= S::UNFETCHED)
-                    advance_some<S, false, S::UNFETCHED>(n, rows, stride, w, next, steps, sums + m);
+                    advance_some<S, false, PANELS, S::UNFETCHED>(n, rows, stride, w, next, steps, sums + m);
                 else
-                    advance_some<S, true, MOST_ROWS>(n, rows, stride, w, next, steps, sums + m);
-                if (done + steps < all) continue;
-                for (int64_t r = m; r < m + n; r++)
-                    for (int side = 0; side < 2; side++)
-                        put_sums(outputs[side], sums[r][side], x_scale[r], y + r * p.results);
+                    advance_some<S, true, PANELS, MOST>(n, rows, stride, w, next, steps, sums + m);
             }
+        }
+        for (int side = 0; side < PANELS; side++) {
+            const Outputs outputs(p, (first + side) * LANES);
+            for (int64_t r = 0; r < count; r++) put_sums(outputs, sums[r][side], x_scale[r], y + r * p.results);
         }
     }
 }
 
-constexpr int64_t ROWS_BYTES = 3 << 17;  // of rows that pass by one pair of panels: they stay in the second-level cache
+constexpr int64_t ROWS_BYTES = 3 << 17;  // of rows that pass by the same panels: they stay in the second-level cache
 
 // All rows against the pairs of panels [from, to), in blocks of rows.
 template <class S>
 inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
                         float *work, float *y) {
-    const int64_t stride = row_stride(p.kind, p.inputs), fit = ROWS_BYTES / stride, least = 4 * MOST_ROWS;
+    constexpr int PANELS = sizeof(Floats) < sizeof(Vec) ? 1 : 2;  // more rows of one panel ask for fewer weights at a time
+    constexpr int MOST = MOST_ROWS * 2 / PANELS;
+    if (count <= MOST_ROWS) return chain_block<S, 2, MOST_ROWS>(p, from, to, x, x_scale, count, work, y);
+    const int64_t stride = row_stride(p.kind, p.inputs), fit = ROWS_BYTES / stride, least = 4 * MOST;
     const int64_t blocks = (count - 1) / (fit > least ? fit : least) + 1;
-    const int64_t most = round_up((count + blocks - 1) / blocks, MOST_ROWS);
+    const int64_t most = round_up((count + blocks - 1) / blocks, MOST);
     for (int64_t m = 0; m < count; m += most)
-        chain_block<S>(p, from, to, x + m * stride, x_scale + m, count - m < most ? count - m : most, work,
-                       y + m * p.results);
+        chain_block<S, PANELS, MOST>(p, from, to, x + m * stride, x_scale + m, count - m < most ? count - m : most, work,
+                                     y + m * p.results);
 }
 
 #if defined(HEADSTART_TILES)

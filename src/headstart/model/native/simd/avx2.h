@@ -13,8 +13,8 @@ constexpr int32_t ROW_ZERO = 128;
 constexpr int64_t LIFTED = 0, LOWERED = 128;
 constexpr int32_t ROW_ZERO = 0;
 #endif
-constexpr int MOST_ROWS = 3;
-constexpr int64_t GROUPED_ROWS = 2;
+constexpr int MOST_ROWS = 3;         // 12 sums, the weights of a panel and a row's number: 15 of 16 registers
+constexpr int64_t GROUPED_ROWS = 4;  // 8 whole sums, codes, masks and a row's numbers; float sums wait in memory
 constexpr int TOGETHER = 1;
 constexpr int MOST_QUERIES = 4;
 constexpr int tiles_at_once(int queries) { return queries > 2 ? 1 : queries > 1 ? 2 : 3; }
@@ -107,6 +107,26 @@ inline __m256i fours_with_sign(__m256i sum, __m256i weights, __m256i x) {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(x, weights));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
+
+#if !defined(__AVXVNNI__)
+#define HEADSTART_SHORT_SUMS 1
+constexpr bool SHORT_SUMS = true;
+
+// The same of codes of at most 4 bits without adding up pairs, of which eight fit 16 bits: 8 * 2 * 15 * 127 is 30480.
+inline Ints add_short(Ints sums, Words codes, const uint8_t *four) {
+    const __m256i x = _mm256_set1_epi32(four_at(four));
+    return Ints::of([&](int p) {
+        return (Integers)_mm256_add_epi16((__m256i)sums.part[p], _mm256_maddubs_epi16((__m256i)codes.part[p], x));
+    });
+}
+
+// sum += these pairs.
+inline Ints add_shorts(Ints sum, Ints shorts) {
+    return Ints::of([&](int p) {
+        return sum.part[p] + (Integers)_mm256_madd_epi16((__m256i)shorts.part[p], _mm256_set1_epi16(1));
+    });
+}
+#endif
 
 template <int BITS>
 inline Ints dot(Ints sum, Words codes, const uint8_t *four) {

@@ -9,7 +9,8 @@
 //   LOWERED               is taken off codes of 8 bits, where products want weights with a sign (`dot`)
 //   ROW_ZERO              is added to the int8 numbers of a row, where the products of INT8 want rows without a sign
 //   MOST_ROWS, GROUPED_ROWS, MOST_QUERIES, tiles_at_once, TOGETHER
-//                         how much is done at once: as much as the registers hold
+//                         how much is done at once: as much as the registers hold. MOST_ROWS: with two panels
+//   HEADSTART_SHORT_SUMS  is defined where products of codes of few bits first add up in 16 bits: see `add_short`
 #pragma once
 
 #include <cmath>
@@ -49,6 +50,13 @@ inline float float_at(const uint8_t *from) {
 #include "avx2.h"
 #else
 #include "generic.h"
+#endif
+
+// Sums of 16 bits that hold the products of 32 inputs, each of a code of at most 4 bits.
+#if !defined(HEADSTART_SHORT_SUMS)
+constexpr bool SHORT_SUMS = false;
+inline Ints add_short(Ints sums, Words, const uint8_t *) { return sums; }
+inline Ints add_shorts(Ints sum, Ints) { return sum; }
 #endif
 
 // -- codes: four bytes of each of sixteen outputs ---------------------------------------------------------------------
