@@ -3,7 +3,7 @@
 #     docker build -t headstart .
 #     docker run --rm -p 127.0.0.1:8000:8000 -e HEADSTART_API_KEY=... -v /path/to/model:/models:ro headstart
 #
-# On x86-64 the torch of the usual index brings CUDA along, several gigabytes: `--build-arg TORCH_INDEX=URL`, with the
+# On x86-64 the torch of the usual index has CUDA with it, several gigabytes: `--build-arg TORCH_INDEX=URL`, with the
 # address that pytorch.org names for CPUs, takes the small one.
 ARG PYTHON=3.13
 FROM python:${PYTHON}-slim AS build
