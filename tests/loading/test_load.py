@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from headstart.base.errors import (
     UnsupportedModel,
 )
 from headstart.drafters.translated import TranslatedDraft
-from headstart.model import memory
+from headstart.model import loading, memory, native
 
 OPTIONS = [
     ({"drafer": "ngram"}, "did you mean 'drafter'"),
@@ -320,3 +321,19 @@ def test_bf16_loads_packed_and_runs(tmp_path: Path) -> None:
     random_model("llama").to(torch.bfloat16).save_pretrained(tmp_path)
     out = hs.load(tmp_path, "ngram", dtype="bfloat16").generate([5, 6, 7], hs.Sampling(max_tokens=12, ignore_eos=True))
     assert len(out.tokens) == 12
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_auto_takes_bf16_where_the_row_kernels_or_pytorch_compute_with_it(
+    name: str, tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Gemma 2 runs on PyTorch's operations, whose bf16 is slow without instructions for it."""
+    config = loading.load_config(tiny(name), trust_remote_code=False)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    for stored, instructions in itertools.product((torch.float32, torch.float16, torch.bfloat16), (False, True)):
+        config.dtype = stored
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda there=instructions: there)
+        short = stored == torch.bfloat16 and (instructions or (name == "llama" and native.available()))
+        assert loading.choose_dtype("auto", config, cpu) == (torch.bfloat16 if short else torch.float32)
+        assert loading.choose_dtype("auto", config, gpu) == stored
+        assert loading.choose_dtype("float16", config, cpu) == torch.float16

@@ -95,7 +95,7 @@ def test_numbers_next_to_one_and_to_zero(able: race.Able, bits: int, place: int)
     assert decided == 0 if bits == 2**53 - 1 else decided > 190
 
 
-def test_without_a_compiler_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_numpy_draws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def none() -> str:
         raise compiling.Unavailable("there is no C++ compiler on this machine")
 
@@ -104,6 +104,8 @@ def test_without_a_compiler_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None
     race.compiled.cache_clear()
     try:
         monkeypatch.setattr(compiling, "find_compiler", none)
+        monkeypatch.setattr(compiling, "PREBUILT", tmp_path)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert race.compiled() is None
         assert Noise(1).draw(distribution, 0, Purpose.TOKEN) == expected
     finally:
@@ -120,7 +122,7 @@ def test_a_loose_guard_would_be_found(able: race.Able, tmp_path: Path) -> None:
     )
     assert wrong != source
     (tmp_path / "race.cpp").write_text(wrong, encoding="utf-8")
-    loose = race.bound_to(ctypes.CDLL(str(compiling.library("race", (tmp_path / "race.cpp",), tmp_path))))
+    loose = race.bound_to(ctypes.CDLL(str(compiling.library(tmp_path / "race.cpp").path)))
     assert differences(loose)
     assert not differences(able)
 

@@ -59,3 +59,18 @@ def product(weights: GroupedWeights, x: F32, bias: F32 | None = None) -> F32:
             scaled = fused(-sums.astype(np.float32), weights.minimums[None, :, g], scaled)
         total = fused(scaled, factors[:, at // together, None], total)
     return total if bias is None else total + bias
+
+
+def int8_product(weight: F32, x: F32, bias: F32 | None = None) -> F32:
+    """y [M, outputs] = x W^T + bias of the kind INT8: rows and outputs rounded to int8, each with its own scale."""
+
+    def scales(numbers: F32) -> tuple[F32, F32]:
+        peak = np.abs(numbers).max(axis=1, keepdims=True)
+        return peak / np.float32(127), np.float32(127) / peak
+
+    scale, inverse = scales(weight)
+    codes = np.rint(weight * inverse).astype(np.int64)
+    factor, inverse = scales(x)
+    whole = np.rint(x.astype(np.float64) * inverse).astype(np.int64) @ codes.T
+    scaled = whole.astype(np.float32) * scale.T
+    return scaled * factor if bias is None else fused(scaled, np.broadcast_to(factor, scaled.shape), bias)

@@ -193,12 +193,12 @@ def check_quantize(name: str, quantize: str | None, device: torch.device) -> Non
         )
     if quantize in int4.KINDS and not int4.can_run(device):
         raise InvalidOption(
-            f"{name}={quantize!r} needs a C++ compiler and a CPU with AVX2 or AVX-512, and this is {device}",
+            f"{name}={quantize!r} needs the row kernels and a CPU, and this is {device}",
             hint="use 'int8', or leave it out; weights run in their dtype",
         )
-    if quantize == "int8" and not can_quantize(device):
+    if quantize == "int8" and not can_quantize(device) and not int4.can_run(device):
         raise InvalidOption(
-            f"{name}='int8' needs a CPU with VNNI instructions, and this is {device}",
+            f"{name}='int8' needs a CPU, and the row kernels or VNNI instructions; this is {device}",
             hint="leave it out; weights run in their dtype",
         )
 

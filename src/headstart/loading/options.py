@@ -52,16 +52,16 @@ class TargetOptions:
 
     device: str | torch.device = _target("auto", "'auto' (a GPU if there is one), 'cpu', 'cuda' or 'cuda:1'.", kind=str)
     dtype: str | torch.dtype = _target(
-        "auto", "'auto' (the checkpoint's, or float32 on a processor without bf16), 'bfloat16', 'float16' or "
+        "auto", "'auto' (the checkpoint's, or float32 where bf16 would be slower), 'bfloat16', 'float16' or "
         "'float32'. In float32 greedy text is the same token for token; in 16 bits two nearly equal tokens can change "
         "places.",
         kind=str,
     )  # fmt: skip
     quantize: str | None = _target(
         None,
-        "Run the target on 8-bit integers, which needs a processor with VNNI, or 4-bit ones or 8-bit ones in "
-        "groups, which need AVX2 and a model that headstart's own decoder runs. A GGUF file or a quantised "
-        "checkpoint runs on its own codes by default where it can; 'none' makes floats of them.",
+        "Run the target on 8-bit integers, or on 4-bit ones or 8-bit ones in groups, which need a model that "
+        "headstart's own decoder runs. A GGUF file or a quantised checkpoint runs on its own codes by default where it "
+        "can; 'none' makes floats of them.",
         kind=Quantize,
     )
     max_length: int | Literal["auto"] | None = _target(

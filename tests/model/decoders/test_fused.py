@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import grouped_twin as twin
 from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
@@ -106,6 +107,17 @@ def test_a_row_that_is_not_finite_stays_so_and_harms_no_other(kind: str) -> None
     x[1, 7], x[2, 9] = float("nan"), float("inf")
     y = multiply(torch.nn.Linear(64, 32), supported(kind), x)
     assert y.isfinite().all(dim=1).tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_int8_products_have_the_bits_of_the_twin(bias: bool) -> None:
+    """At whatever level runs: so they have the same at all."""
+    for inputs, outputs in ((64, 81), (400, 33), (1040, 16)):
+        linear, x = torch.nn.Linear(inputs, outputs, bias=bias), torch.randn(13, inputs)
+        wanted = twin.int8_product(
+            linear.weight.detach().numpy(), x.numpy(), linear.bias.detach().numpy() if bias else None
+        )
+        assert torch.equal(multiply(linear, supported("int8"), x), torch.from_numpy(wanted))
 
 
 def test_int8_products_agree_with_pytorch_kernels() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import grouped_twin as twin
 
-from headstart.base import compiling
 from headstart.base.errors import UnsupportedModel
-from headstart.base.levels import Level
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, JoinedWeights, side_by_side
@@ -338,28 +335,6 @@ def test_codes_take_no_more_than_their_bits(bits: int, kind: int, group: int) ->
     np.testing.assert_array_equal(y, twin.product(weights, x))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags", [("-mavx2", "-mfma", "-mf16c"), ("-mavx512f", "-mavx512bw", "-mfma", "-mf16c")], ids=str
-)
-def test_other_instruction_sets_give_the_same_bits(
-    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """AVX2, and AVX-512 without VNNI, against the twin."""
-    if not {flag.removeprefix("-m") for flag in flags} <= compiling.features():
-        pytest.skip("this processor cannot run them")
-    level = Level("generic", "x86_64", (), flags)
-    other = native.Kernels(compiling.at_level(native.MAIN, level, tmp_path))
-    assert other.supported(native.GROUPED4)
-    assert not other.supported(native.INT8)
-    monkeypatch.setattr(native, "kernels", lambda: other)
-    for bits in (2, 3, 4, 5, 6, 8, TABLED):
-        for group in GROUPS:
-            for form, middle in (("halves", True), ("units", False), ("floats", False), ("powers", True)):
-                weights, x = weights_of((49, 400), bits, group, form, middle=middle), rows(9, 400)
-                assert np.array_equal(multiply(weights, x), twin.product(weights, x)), (bits, group, form)
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 def test_codes_in_another_order_are_rows_in_that_order(bits: int) -> None:
     """To the bit, for one row and for several; and the weights are read back to their inputs."""
@@ -379,7 +354,6 @@ def test_codes_in_another_order_are_rows_in_that_order(bits: int) -> None:
     np.testing.assert_array_equal(multiply(joined, x), both)
 
 
-@pytest.mark.skipif(not (native.available() and native.kernels().supported(native.INT8)), reason="no VNNI here")
 def test_int8_weights_with_scales_of_outputs_are_laid_out_as_they_are() -> None:
     """Weights below 127 and at -128 keep their codes, which rounding them again would not."""
     rng = np.random.default_rng(6)

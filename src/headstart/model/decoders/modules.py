@@ -38,6 +38,8 @@ class ModulesDecoder:
         recipe = find_recipe(model.config)
         if recipe is not None and recipe.recurrent:
             return None  # the modules would begin each forward with an empty state
+        if quantize == "int8" and not linears.can_quantize(model.device):
+            return None
         quantize = "int8" if quantize == "int8" else None
         linears.prepare(model, quantize)
         return cls(model, shapes, quantize)

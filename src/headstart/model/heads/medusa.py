@@ -174,7 +174,7 @@ def _choose(
     if quantize == "int8":
         if not can_quantize(device):
             raise InvalidOption(
-                f"quantize='int8' needs a CPU with VNNI instructions, and this is {device}",
+                f"quantize='int8' needs a CPU, and the row kernels or VNNI instructions; this is {device}",
                 hint="leave it out; the heads run in the target's dtype",
             )
         return "int8", partial(_Separate, Int8Linear)

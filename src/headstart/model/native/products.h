@@ -75,9 +75,6 @@ inline int64_t Product::row_bytes() const { return row_stride(kind, inputs) + (m
 inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in) * LANES * number_bytes(kind); }
 
 inline bool supported(int64_t kind) {
-#if defined(HEADSTART_TILES)
-    if (kind == BF16_PAIRS || kind == INT8) return tiles_permitted();
-#endif
     return kind >= FLOAT32 && kind <= GROUPED3 && (kind != BF16_PAIRS || HAS_PAIRS);
 }
 
@@ -631,8 +628,12 @@ inline void multiply_own(const Product &p, const uint8_t *x, const float *x_scal
         case FLOAT32: return chains(WideStep<float>());
         case BF16_WIDE: return chains(WideStep<BFloat16>());
 #if defined(HEADSTART_TILES)
-        case BF16_PAIRS: return multiply_pairs<BF16_PAIRS>(p, from, to, x, x_scale, count, y);
-        case INT8: return multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
+        case BF16_PAIRS:
+            if (tiles_permitted()) return multiply_pairs<BF16_PAIRS>(p, from, to, x, x_scale, count, y);
+            return chains(Bf16Step());
+        case INT8:  // of few rows, vectors make the same whole sums sooner
+            if (count > MOST_ROWS && tiles_permitted()) return multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
+            return chains(Int8Step());
 #else
         case BF16_PAIRS: return chains(Bf16Step());
         case INT8: return chains(Int8Step());
