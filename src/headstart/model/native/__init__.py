@@ -55,8 +55,8 @@ class Kernels:
             found.argtypes, found.restype = arguments, result
             return found  # type: ignore[no-any-return]
 
-        if found := difference(function("layout", ctypes.c_char_p)().decode()):
-            raise Unavailable(f"the row kernels were compiled from other sources than this package's: {found}")
+        if differs := difference(function("layout", ctypes.c_char_p)().decode()):
+            raise Unavailable(f"the row kernels were compiled from other sources than this package's: {differs}")
         self.supported = function("supported", _int, _number)
         self.packed_bytes = function("packed_bytes", _number, _number, _number, _number)
         self.pack = function("pack", None, _number, _pointer, _int, *[_number] * 2, *[_pointer] * 3, _number)
