@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import get_args
 import pytest
 
 from headstart.base import extras
+from headstart.base.errors import ModelNotFound
+from headstart.model.loading import resolve
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -153,3 +156,20 @@ def test_a_package_of_an_extra_that_is_missing_is_an_error_with_a_remedy(module:
 def test_any_other_failed_import_stays_what_it_is() -> None:
     assert extras.missing(ModuleNotFoundError("no", name="headstart.nothing")) is None
     assert extras.missing(ImportError("no")) is None
+
+
+def test_the_bundled_models_are_found_in_a_clone_and_in_their_own_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert (extras.pair("target") / "config.json").is_file()
+    monkeypatch.setattr(extras, "IN_CLONE", tmp_path / "none")  # installed as a wheel
+    with pytest.raises(ModelNotFound, match="not installed") as caught:
+        resolve("bundled", "target")
+    (folder,) = re.findall(r"pip install \./(\S+);", caught.value.hint)
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["name"] in EXTRAS["demo"]
+    ((source, module),) = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].items()
+    shutil.copytree(ROOT / folder / source, tmp_path / module, ignore=shutil.ignore_patterns("*.safetensors"))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert extras.pair("target") == tmp_path / module / "target"
+    assert resolve("bundled", "draft") == str(tmp_path / module / "draft")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from headstart.base.errors import InvalidFile
-from headstart.base.traffic import Exchange, Tokens, TrafficWriter, forget, read, write
+from headstart.base.traffic import Exchange, Tokens, TrafficWriter, forget, read, write, writer
 
 SOME = (
     Exchange((1, 2, 3), (4, 5), 0.7, 494_000, "chät", "ab12"),
@@ -150,6 +155,40 @@ def test_a_writer_refuses_what_is_not_its_own(tmp_path: Path) -> None:
         with pytest.raises(InvalidFile, match=match):
             TrafficWriter(tmp_path / "other", "t", limit=1000)
         assert (tmp_path / "other").read_text() == text
+
+
+def test_on_windows_one_process_writes_and_no_open_file_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a lock like Windows', on bytes of a file, and its refusal to replace what is open."""
+    locked: dict[int, int] = {}  # by file, which was locked where
+
+    def locking(descriptor: int, mode: int, count: int) -> None:
+        assert (mode, count) == (2, 1)
+        if os.fstat(descriptor).st_ino in locked:
+            raise OSError(36, "deadlock avoided")
+        locked[os.fstat(descriptor).st_ino] = os.lseek(descriptor, 0, os.SEEK_CUR)
+
+    def replace(source: str, target: Path, move: Callable[..., None] = os.replace) -> None:
+        assert str(target) not in {each.path for each in psutil.Process().open_files()}
+        move(source, target)
+
+    monkeypatch.setattr(writer, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2), raising=False)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "replace", replace)
+    first = TrafficWriter(tmp_path / "t", "t", limit=1000)
+    with pytest.raises(InvalidFile, match="another process"):
+        TrafficWriter(tmp_path / "t", "t", limit=1000)
+    assert min(locked.values()) >= 32, "the salt itself can be read by others"
+    name = first.pseudonym("ada")
+    for n in range(60):
+        first.append([Exchange((n,), (n,))])
+    first.close()
+    assert 0 < len(read(tmp_path / "t").exchanges) < 60
+    locked.clear()
+    again = TrafficWriter(tmp_path / "t", "t", limit=1000)
+    assert again.pseudonym("ada") == name
+    again.close()
 
 
 def test_the_first_line_says_what_it_is(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import headstart
 from headstart.base import compiling
 from headstart.base.extras import how_to_install
-from headstart.commands import terminal
+from headstart.commands import cli, terminal
 from headstart.commands.cli import app
 from headstart.commands.loading import DRAFTER
 
@@ -124,6 +124,22 @@ def test_a_value_that_is_no_choice_is_refused() -> None:
     assert result.exit_code == 2
     assert "exact" in result.stderr
     assert "coupled" in result.stderr
+
+
+@pytest.mark.parametrize(("system", "written"), [("win32", "→"), ("linux", "\\u2192")])
+def test_text_is_utf_8_on_windows_and_what_a_terminal_cannot_show_fails_nowhere(
+    monkeypatch: pytest.MonkeyPatch, system: str, written: str
+) -> None:
+    """Elsewhere the user's own encoding holds."""
+    out = io.TextIOWrapper(io.BytesIO(), "cp1252", newline="")
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("→".encode()), "cp1252"))
+    monkeypatch.setattr(sys, "stdout", out)
+    read: list[str] = []
+    monkeypatch.setattr(cli, "app", lambda: (print("→", end="", flush=True), read.append(sys.stdin.read())))
+    cli.main()
+    assert out.buffer.getvalue().decode() == written  # type: ignore[attr-defined]
+    assert (read == ["→"]) is (system == "win32")
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -174,3 +174,10 @@ def test_a_stopped_child_is_no_failure_and_its_name_is_free(tmp_path: Path) -> N
 def test_a_name_is_the_name_of_a_file(tmp_path: Path) -> None:
     with Children(tmp_path) as children, pytest.raises(InvalidOption, match="no name"):
         children.start("../engine", [*PYTHON, SLEEPS])
+
+
+def test_where_there_are_no_process_groups_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delattr(os, "killpg")
+    with pytest.raises(InvalidOption, match="Windows") as caught, Children(tmp_path / "logs"):
+        pass
+    assert "WSL" in caught.value.hint

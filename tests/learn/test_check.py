@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -10,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from headstart.base.errors import InvalidOption
-from headstart.learn.check import Checked, check
+from headstart.learn.check import Checked, _end, check
 from headstart.learn.exercises import EXERCISES, Exercise, exercise, solutions, starter
 from headstart.learn.exercises.adaptive_k import compare
 from headstart.learn.exercises.enumeration import Oracle, distance, joint, outcomes
@@ -431,3 +435,22 @@ def test_no_file_and_another_kind_of_file_are_refused(tmp_path: Path) -> None:
 def test_there_is_no_other_exercise(number: int) -> None:
     with pytest.raises(InvalidOption, match="there is no exercise"):
         exercise(number)
+
+
+def test_where_there_are_no_process_groups_what_an_answer_started_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = (
+        "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'input()']).pid, flush=True); input()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", starts], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    started = psutil.Process(int(process.stdout.readline()))
+    monkeypatch.delattr(os, "killpg")
+    _end(process)
+    process.stdout.close()
+    process.stdin.close()
+    assert process.returncode != 0
+    psutil.wait_procs([started], timeout=30)
+    assert not started.is_running() or started.status() == psutil.STATUS_ZOMBIE

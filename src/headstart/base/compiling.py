@@ -39,6 +39,11 @@ _LINK = {"darwin": ("-shared",), "win32": ("-shared", "-static")}.get(sys.platfo
 PORTABLE = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL") if sys.platform == "linux" else ()
 """What a library for other machines is linked with: they may have an older C++ runtime, or none."""
 
+_COMPILERS = {
+    "darwin": "which 'xcode-select --install' gives it",
+    "win32": "such as llvm-mingw or MSYS2's GCC in the PATH; Microsoft's has no vectors",
+}.get(sys.platform, "such as g++ or clang++")
+
 _CPU = Path(__file__).with_name("cpu.cpp")
 _GENERIC = LEVELS[-1]
 
@@ -212,16 +217,26 @@ def build(compiler: str, main: Path, level: Level, path: Path, link: Sequence[st
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made, part = Path(scratch) / path.name, Path(scratch) / "part.o"
-        compile_ = [compiler, *flags_of(level), "-c", str(main), "-o", str(part)]
+        compile_ = [compiler, *flags_of(level), *_repair(compiler), "-c", str(main), "-o", str(part)]
         for command in (compile_, [compiler, *_LINK, *link, str(part), "-o", str(made)]):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
             if done.returncode != 0:
                 raise Unavailable(
                     f"the C++ compiler {compiler} failed on {main.name} for the level {level.name}: "
                     f"{done.stderr.strip()[-300:]}"
                 )
-        os.replace(made, path)
+        try:
+            os.replace(made, path)
+        except PermissionError:
+            if not path.exists():  # it does on Windows, where another process has made it and has it loaded
+                raise
     return path
+
+
+def _repair(compiler: str) -> tuple[str, ...]:
+    """GCC does not align Windows' stack for wide registers and yet moves them as if it were aligned (its bug 54412)."""
+    gcc = sys.platform == "win32" and "clang" not in version_of(compiler)
+    return ("-Wa,-muse-unaligned-vector-move",) if gcc else ()
 
 
 def find_compiler() -> str:
@@ -230,12 +245,14 @@ def find_compiler() -> str:
         path = shutil.which(name) if name else None
         if path:
             return path
-    raise Unavailable("there is no C++ compiler on this machine")
+    raise Unavailable(f"there is no C++ compiler on this machine, {_COMPILERS}")
 
 
 def version_of(compiler: str) -> str:
     """What the compiler says of itself."""
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        [compiler, "--version"], capture_output=True, encoding="utf-8", errors="replace", check=False
+    ).stdout
 
 
 def _short(*parts: str) -> str:

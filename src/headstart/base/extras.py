@@ -1,4 +1,4 @@
-"""The optional packages: how they are installed, and importing one on first use, or an error with a remedy.
+"""The optional packages: how they are installed, and having one on first use, or an error with a remedy.
 
 headstart is not on a package index, so its bare name would find nothing there, or a stranger's package of that
 name. What works is the clone that the package runs from.
@@ -6,17 +6,21 @@ name. What works is the clone that the package runs from.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from headstart.base.errors import InvalidOption
+from headstart.base.errors import InvalidOption, ModelNotFound
 
 Extra = Literal["agents", "fleet", "report", "serve"]
 
 CLONE = Path(__file__).parents[3]
 """Where pyproject.toml is, if the package runs from a clone: `pip install -e`, or PYTHONPATH."""
+
+IN_CLONE = Path(__file__).parents[1] / "pair"
+PAIR = "headstart_pair"
+"""Where a clone has the bundled models, and the package of them that packages/pair builds, which holds no code."""
 
 PLAINLY_IMPORTED: Mapping[str, Extra] = {"httpx2": "fleet", "prompt_toolkit": "serve", "yaml": "fleet"}
 """Modules of optional packages that a wing imports as any other, and the extra that installs each. Where one is absent,
@@ -59,6 +63,24 @@ def extra(module: str, of: Extra = "report") -> Any:
     except ImportError as error:
         problem = f"{NEEDS[of]}, and {error.name or module} cannot be imported"
         raise InvalidOption(problem, hint=how_to_install(of)) from error
+
+
+def pair(name: str) -> Path:
+    """The folder of one of the bundled models: "target", "draft", "eagle3" or "medusa". A clone holds them; else they
+    are a package of their own, since they take 59 MB.
+
+    Raises:
+        ModelNotFound: that package is not installed.
+    """
+    if IN_CLONE.is_dir():
+        return IN_CLONE / name
+    spec = importlib.util.find_spec(PAIR)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelNotFound(
+            "the models that 'bundled' means are not installed",
+            hint="in a clone of headstart: pip install ./packages/pair; or name a model of your own with --target",
+        )
+    return Path(spec.submodule_search_locations[0]) / name
 
 
 def require_report() -> None:

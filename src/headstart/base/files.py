@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +43,21 @@ def replacing(path: Path) -> Iterator[Path]:
     os.close(descriptor)
     try:
         yield Path(name)
-        os.replace(name, path)
+        _move(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _move(name: str, path: Path) -> None:
+    """Replace `path`. Windows refuses that while another process, a virus scanner for one, has it open: mostly for
+    an instant."""
+    for seconds in (0.01, 0.1, 0.5) if sys.platform == "win32" else ():
+        with suppress(PermissionError):
+            os.replace(name, path)
+            return
+        time.sleep(seconds)
+    os.replace(name, path)
 
 
 def write_text(path: Path, text: str, *, hint: str = "name another file") -> Path:

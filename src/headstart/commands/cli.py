@@ -112,8 +112,12 @@ def _root(
 
 def main() -> None:
     """The console script."""
-    for stream in (sys.stdout, sys.stderr):
-        # A model may write any character; a terminal of another encoding shows an escape instead of failing.
-        if hasattr(stream, "reconfigure"):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if not hasattr(stream, "reconfigure"):
+            continue
+        if sys.platform == "win32":  # where files and pipes have the encoding of the country
+            stream.reconfigure(encoding="utf-8")
+        if stream is not sys.stdin:
+            # A model may write any character; a terminal of another encoding shows an escape instead of failing.
             stream.reconfigure(errors="backslashreplace")
     app()

@@ -126,7 +126,7 @@ def check_outputs(results: Path | None, page: Path | None) -> None:
         new = not path.exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.open("a").close()
+            path.open("ab").close()
         except OSError as error:
             hint = "name a file in a folder that you may write to"
             raise InvalidOption(f"cannot write {path}: {error.strerror}", hint=hint) from error

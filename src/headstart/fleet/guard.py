@@ -95,7 +95,7 @@ def _reap() -> None:
 def _children() -> list[int]:
     """The guard's own children, adopted ones too; none where the system does not list them."""
     try:
-        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8").split()]
     except OSError:
         return []
 

@@ -135,6 +135,11 @@ class Children:
         self._children: list[Child] = []
 
     def __enter__(self) -> Children:
+        if not hasattr(os, "killpg"):
+            raise InvalidOption(
+                "servers are started and ended as process groups, which Windows does not have",
+                hint="run this command in WSL; the servers, vLLM's for example, run on Linux only",
+            )
         self.logs.mkdir(parents=True, exist_ok=True)
         return self
 

@@ -158,7 +158,7 @@ def _ask(python: Path) -> Installation | None:
     """What is installed there; None if it has no vLLM, or does not run."""
     try:
         done = subprocess.run(
-            [str(python), "-c", _ASK], capture_output=True, text=True, timeout=_SECONDS, check=True,
+            [str(python), "-c", _ASK], capture_output=True, encoding="utf-8", timeout=_SECONDS, check=True,
             env=_clean(python), cwd="/",
         )  # fmt: skip
         known = json.loads(done.stdout)
@@ -190,6 +190,8 @@ def write_plugin(folder: Path) -> Path:
     information.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(vllm_repair.__file__, folder / f"{_MODULE}.py")
     metadata = f"Metadata-Version: 2.1\nName: {_MODULE}\nVersion: {version('headstart')}\n"
-    (information / "METADATA").write_text(metadata)
-    (information / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{PLUGIN} = {_MODULE}:repair\n")
+    (information / "METADATA").write_text(metadata, encoding="utf-8")
+    (information / "entry_points.txt").write_text(
+        f"[vllm.general_plugins]\n{PLUGIN} = {_MODULE}:repair\n", encoding="utf-8"
+    )
     return folder

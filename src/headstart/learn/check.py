@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from pydantic import TypeAdapter
 
 from headstart.base.errors import InvalidOption
@@ -99,10 +100,12 @@ def _examined(answers: Path, exercise: Exercise, seconds: float) -> Report:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the process and what it started, and read the rest of what it wrote."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
-        else:
+        else:  # Windows, which has no process groups
+            for each in psutil.Process(process.pid).children(recursive=True):
+                each.kill()
             process.kill()
     process.wait()
     if process.stderr is not None:

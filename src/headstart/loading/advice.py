@@ -73,7 +73,7 @@ _ADVICE = TypeAdapter(Advice)
 def read(source: str, config: Mapping[str, Any], dtype: object, device: object, quantize: str | None) -> Advice | None:
     """The advice for a target, or None. source: its resolved directory or hub id. config: of the model, as a dict."""
     try:
-        found = json.loads(_path(source, config, dtype, device, quantize).read_text())
+        found = json.loads(_path(source, config, dtype, device, quantize).read_text(encoding="utf-8"))
         advice = _ADVICE.validate_python(found["advice"])
         date.fromisoformat(advice.date)
     except (OSError, RuntimeError, ValueError, TypeError, KeyError):
@@ -89,7 +89,7 @@ def write(
     with suppress(OSError, RuntimeError):
         path = _path(source, config, dtype, device, quantize)
         with replacing(path) as part:
-            part.write_text(json.dumps({"target": source, "advice": asdict(advice)}, indent=1))
+            part.write_text(json.dumps({"target": source, "advice": asdict(advice)}, indent=1), encoding="utf-8")
         return path
     return None
 

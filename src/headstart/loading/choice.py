@@ -6,11 +6,11 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from headstart.base.errors import HeadstartError, InvalidOption
+from headstart.base.extras import pair
 from headstart.drafters import Drafter, Weights, Wraps, capabilities, kinds
 from headstart.drafters.building import PREFIX, Kind
 from headstart.engine.guarded_drafter import asking
@@ -139,7 +139,7 @@ def _chosen(asked: Sequence[Any], target: str, reason: str) -> Choice:
 
 def _recommended(note: Path) -> list[str]:
     try:
-        named: Any = json.loads(note.read_text())["drafter"]
+        named: Any = json.loads(note.read_text(encoding="utf-8"))["drafter"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidOption(
             f"{note} does not name a drafter", hint='it should read {"drafter": "PATH OR HUB ID"}, or a list of them'
@@ -196,7 +196,7 @@ def holds_mtp(target: str) -> bool:
 def _with_headstart(name: str, target: str) -> Path | None:
     """Where the head of this name lies, if one comes with headstart for the target."""
     if target == loading.BUNDLED:
-        return Path(str(resources.files("headstart") / "pair" / name))
+        return pair(name)
     return head_for(target) if name == KNOWN else None
 
 

@@ -38,7 +38,9 @@ def head_for(target: str) -> Path | None:
 
 
 def _known() -> list[tuple[Path, Mapping[str, Any]]]:
-    found = [(file.parent, json.loads(file.read_text())) for file in sorted(FOLDER.glob("*/config.json"))]
+    found = [
+        (file.parent, json.loads(file.read_text(encoding="utf-8"))) for file in sorted(FOLDER.glob("*/config.json"))
+    ]
     return [(folder, config["headstart"][TARGET]) for folder, config in found]
 
 

@@ -74,7 +74,7 @@ def _torch_facts() -> tuple[int | None, str | None]:
 def _commit(directory: Path) -> str:
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", *arguments], cwd=directory, capture_output=True, text=True, check=True
+            ["git", *arguments], cwd=directory, capture_output=True, encoding="utf-8", errors="replace", check=True
         ).stdout.strip()
 
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from headstart.base.errors import ModelNotFound, PickleCheckpoint
+from headstart.base.extras import pair
 from headstart.base.lazy import transformers
 from headstart.model import cache, native
 from headstart.model.cache import LayerShape
@@ -42,9 +42,13 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def resolve(source: str | Path, role: str) -> str:
-    """The directory, GGUF file or hub id of a model. "bundled" is the pair in the package. role: "target", "draft"."""
+    """The directory, GGUF file or hub id of a model. "bundled" is the bundled pair. role: "target", "draft".
+
+    Raises:
+        ModelNotFound: it leads to no model, or the bundled pair is not installed.
+    """
     if str(source) == BUNDLED:
-        source = str(resources.files("headstart") / "pair" / role)
+        source = pair(role)
     path = Path(source).expanduser()
     if not path.exists() and path.suffix != gguf.SUFFIX:
         return str(source)  # a hub id, or a mistake: loading its config will tell

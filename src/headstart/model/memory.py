@@ -101,7 +101,7 @@ def release_files() -> None:
     holds free after loading goes back, too.
     """
     try:
-        lines = Path("/proc/self/smaps").read_text(errors="replace").splitlines()
+        lines = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # another system, which lets go of such pages when it needs them
         return
     library, held = ctypes.CDLL(None), None
@@ -119,7 +119,10 @@ def release_files() -> None:
 def _cgroup_allowance() -> int | None:
     root = Path("/sys/fs/cgroup")
     try:
-        limit, used = (root / "memory.max").read_text().strip(), (root / "memory.current").read_text().strip()
+        limit, used = (
+            (root / "memory.max").read_text(encoding="utf-8").strip(),
+            (root / "memory.current").read_text(encoding="utf-8").strip(),
+        )
     except OSError:
         return None
     return None if limit == "max" else max(int(limit) - int(used), 0)

@@ -40,7 +40,8 @@ MOST_HEADER = 16 * 2**20
 _DTYPES = {
     torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64", torch.int32: "I32",
 }  # fmt: skip
-_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
+_PLAIN = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+"""No link is followed, no pipe waited for, and Windows changes no line ends."""
 _SUM = 8  # hexadecimal digits of a checksum
 _HINT = "it is left out; delete it, or name another folder"
 

@@ -63,7 +63,7 @@ def _nothing() -> None:
 def _waited() -> float:
     """Seconds that this thread has waited for a processor so far; 0 where the system does not say."""
     try:
-        return int(_SCHEDULED.read_text().split()[1]) * 1e-9
+        return int(_SCHEDULED.read_text(encoding="utf-8").split()[1]) * 1e-9
     except (OSError, ValueError, IndexError):
         return 0.0
 

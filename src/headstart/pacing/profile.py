@@ -72,7 +72,7 @@ def machine() -> dict[str, Any]:
 def read(path: Path) -> StepCosts | None:
     """None if there is no file, or none that makes sense."""
     try:
-        return _COSTS.validate_python(json.loads(path.read_text())["costs"])
+        return _COSTS.validate_python(json.loads(path.read_text(encoding="utf-8"))["costs"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -80,4 +80,4 @@ def read(path: Path) -> StepCosts | None:
 def write(path: Path, facts: Mapping[str, Any], costs: StepCosts) -> None:
     """All or nothing: another process never reads half a file."""
     with suppress(OSError), replacing(path) as part:
-        part.write_text(json.dumps({"facts": facts, "costs": asdict(costs)}, indent=1, default=str))
+        part.write_text(json.dumps({"facts": facts, "costs": asdict(costs)}, indent=1, default=str), encoding="utf-8")

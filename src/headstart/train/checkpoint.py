@@ -48,7 +48,7 @@ class Checkpoint:
 
     def state(self) -> dict[str, Any]:
         """The plain values saved beside the tensors."""
-        state: dict[str, Any] = json.loads((self.path / "state.json").read_text())
+        state: dict[str, Any] = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
         return state
 
 
@@ -71,7 +71,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], s
         partial.mkdir(parents=True)
         for name, group in tensors.items():
             save_file({k: t.detach().contiguous() for k, t in group.items()}, partial / f"{name}.safetensors")
-        (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n")
+        (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
         for file in partial.iterdir():
             _flush(file)
     shutil.rmtree(final, ignore_errors=True)
@@ -101,11 +101,8 @@ def writing(partial: Path, *, checkpoints: Path) -> Iterator[None]:
 
 def _flush(file: Path) -> None:
     """Have the bytes on the disk before the rename makes them count."""
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with file.open("r+b") as opened:  # Windows flushes only what could be written to
+        os.fsync(opened.fileno())
 
 
 GIGABYTE = 1e9

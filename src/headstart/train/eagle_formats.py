@@ -201,4 +201,4 @@ def _write(folder: Path, stored: Mapping[str, Tensor], config: dict[str, Any]) -
     if apart:
         write_tensors(folder / SELECTOR, apart)
         index = {"metadata": {"total_size": total}, "weight_map": dict.fromkeys(own, WEIGHTS)}
-        (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=2) + "\n")
+        (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

@@ -34,7 +34,7 @@ def refuse_occupied(options: Training) -> None:
     if (folder / FILE).exists():
         raise TrainingFailed(f"{folder} holds a finished drafter", hint="choose another output, or remove it")
     note, mine = folder / NOTE, json.loads(json.dumps(options.identity()))
-    theirs = json.loads(note.read_text()) if note.exists() else mine
+    theirs = json.loads(note.read_text(encoding="utf-8")) if note.exists() else mine
     changed = sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
     if changed:
         problem = f"{folder} holds an unfinished run with other options: {', '.join(changed)}"
@@ -45,7 +45,7 @@ def claim(options: Training) -> None:
     """Record in the directory whose it is, before anything else is written there."""
     folder = options.folder
     with replacing(folder / NOTE) as partial:
-        partial.write_text(json.dumps(options.identity(), indent=2) + "\n")
+        partial.write_text(json.dumps(options.identity(), indent=2) + "\n", encoding="utf-8")
 
 
 def finish(folder: Path, write: Callable[[Path], None], record: dict[str, Any]) -> None:
@@ -114,10 +114,10 @@ def describe(
 def write_record(folder: Path, record: dict[str, Any]) -> Path:
     """Write the record under its name in one atomic move."""
     partial = folder / (FILE + ".partial")
-    partial.write_text(json.dumps(record, indent=2) + "\n")
+    partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return partial.rename(folder / FILE)
 
 
 def add_to_record(folder: Path, facts: dict[str, Any]) -> Path:
     """Add what was found out about a finished drafter to its record."""
-    return write_record(folder, {**json.loads((folder / FILE).read_text()), **facts})
+    return write_record(folder, {**json.loads((folder / FILE).read_text(encoding="utf-8")), **facts})

@@ -83,7 +83,7 @@ class Phases:
     @classmethod
     def of(cls, file: Path) -> Phases:
         """Those of a run that was stopped, or none yet."""
-        stored = json.loads(file.read_text()) if file.exists() else {}
+        stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         return cls(file, {name: Phase(**values) for name, values in stored.items()})
 
     def __post_init__(self) -> None:
@@ -112,7 +112,9 @@ class Phases:
         self._charge()
         if self.file.parent.is_dir():  # claimed by this run
             with replacing(self.file) as partial:
-                partial.write_text(json.dumps({name: asdict(phase) for name, phase in self.found.items()}) + "\n")
+                partial.write_text(
+                    json.dumps({name: asdict(phase) for name, phase in self.found.items()}) + "\n", encoding="utf-8"
+                )
 
     def record(self) -> dict[str, dict[str, Any]]:
         """For the provenance: seconds, tokens and tokens per second of each."""

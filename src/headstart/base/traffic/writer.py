@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import sys
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -20,13 +21,15 @@ from headstart.base.errors import InvalidFile
 from headstart.base.files import replacing
 from headstart.base.traffic.format import Exchange, check_version, first_line, read, read_header, write
 
-try:
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
-except ImportError:  # there is no such lock on Windows
-    fcntl = None  # type: ignore[assignment]
 
 PRIVATE = 0o600
 """The mode of the salt and of the file of traffic: their owner alone reads them."""
+_LOCKED = 1 << 20
+"""The byte that is locked on Windows: behind the salt, which can be read while it is."""
 
 
 def salt_path(traffic: Path) -> Path:
@@ -43,7 +46,7 @@ class Salt:
     """
 
     def __init__(self, traffic: Path) -> None:
-        self._file = os.fdopen(os.open(salt_path(traffic), os.O_RDWR | os.O_CREAT, PRIVATE), "r+b")
+        self._file = _private(salt_path(traffic))
         try:
             _lock(self._file, traffic)
             self._salt = self._file.read()
@@ -63,9 +66,20 @@ class Salt:
         self._file.close()
 
 
+def _private(path: Path, flags: int = 0) -> IO[bytes]:
+    """A file that is made where there is none, for its owner alone."""
+    flags |= os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags, PRIVATE), "r+b")
+
+
 def _lock(file: IO[bytes], traffic: Path) -> None:
+    """Take the lock that goes when the file is closed, or its process ends."""
     try:
-        if fcntl is not None:
+        if sys.platform == "win32":
+            file.seek(_LOCKED)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            file.seek(0)
+        else:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise InvalidFile(
@@ -141,8 +155,7 @@ class TrafficWriter:
 
     def _opened(self) -> IO[bytes]:
         """The file, at its end."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
-        file = os.fdopen(descriptor, "r+b")
+        file = _private(self.path, os.O_APPEND)
         if not file.seek(0, os.SEEK_END):
             file.write(self._first)
         return file
@@ -151,14 +164,15 @@ class TrafficWriter:
         """Keep the newest lines that fill half of the limit at most."""
         size = self._file.tell()
         self._file.flush()
-        with replacing(self.path) as partial, partial.open("wb") as kept:
-            kept.write(self._first)
-            self._file.seek(max(len(self._first), size - self._limit // 2 + len(self._first)) - 1)
-            self._file.readline()  # the rest of a line that is forgotten
-            while block := self._file.read(1 << 20):
-                kept.write(block)
-        self._file.close()
-        self._file = self._opened()
+        try:
+            with replacing(self.path) as partial, self._file, partial.open("wb") as kept:
+                kept.write(self._first)
+                self._file.seek(max(len(self._first), size - self._limit // 2 + len(self._first)) - 1)
+                self._file.readline()  # the rest of a line that is forgotten
+                while block := self._file.read(1 << 20):
+                    kept.write(block)
+        finally:
+            self._file = self._opened()  # it was closed, since Windows replaces no file that is open
 
 
 def forget(path: Path, user: str) -> int:

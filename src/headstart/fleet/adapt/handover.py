@@ -37,7 +37,9 @@ def request(launched: Path, new: Path) -> Path:
         raise InvalidOption(f"{path} waits already", hint="is `headstart launch` running there? Else remove the file")
     try:
         with replacing(path) as partial:
-            partial.write_text(json.dumps({"headstart_rollout": VERSION, "export": str(new.absolute())}) + "\n")
+            partial.write_text(
+                json.dumps({"headstart_rollout": VERSION, "export": str(new.absolute())}) + "\n", encoding="utf-8"
+            )
     except OSError as error:
         raise InvalidOption(f"cannot write {path}: {error.strerror or error}", hint="may you write there?") from error
     return path

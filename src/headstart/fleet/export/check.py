@@ -111,8 +111,8 @@ def _ask(installation: Installation, program: str, given: str) -> Any:
     hint = "is the environment whole? Try: python -c 'import vllm' in it"
     try:
         done = subprocess.run(
-            [str(installation.python), "-c", program], input=given, capture_output=True, text=True, timeout=SECONDS,
-            env=environment(installation), cwd="/", check=False,
+            [str(installation.python), "-c", program], input=given, capture_output=True, encoding="utf-8",
+            timeout=SECONDS, env=environment(installation), cwd="/", check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise ServerFailed(f"{installation.python} could not be run: {error}", hint=hint) from error

@@ -60,7 +60,7 @@ def gpus() -> tuple[str, ...]:
         return tuple(name.strip() for name in given.split(",") if name.strip())
     try:
         command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=20.0, check=True)
+        listed = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=20.0, check=True)
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(listed.stdout.split())

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from headstart.drafters import capabilities
 from headstart.theory import StepCosts
 
@@ -40,9 +42,11 @@ class Meter:
         if not packages:
             return cls(reason=f"this machine has no energy counter that the system shows ({folder}/intel-rapl:*)")
         try:
-            ranges = {zone / "energy_uj": int((zone / "max_energy_range_uj").read_text()) for zone in packages}
+            ranges = {
+                zone / "energy_uj": int((zone / "max_energy_range_uj").read_text(encoding="utf-8")) for zone in packages
+            }
             for counter in ranges:
-                int(counter.read_text())
+                int(counter.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             return cls(reason=f"the energy counters cannot be read: {error}; most systems let only root read them")
         return cls(ranges, "")
@@ -50,7 +54,7 @@ class Meter:
     def read(self) -> dict[Path, int] | None:
         """Microjoules by counter; None if they cannot be read (any more)."""
         try:
-            return {counter: int(counter.read_text()) for counter in self.ranges} or None
+            return {counter: int(counter.read_text(encoding="utf-8")) for counter in self.ranges} or None
         except (OSError, ValueError):
             return None
 
@@ -68,7 +72,7 @@ class Meter:
 
 def _name(zone: Path) -> str:
     try:
-        return (zone / "name").read_text().strip()
+        return (zone / "name").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
@@ -121,10 +125,10 @@ def memory_of(engine: Engine) -> dict[str, int | None]:
     return found
 
 
-def _peak() -> int | None:
-    try:
-        import resource
-    except ImportError:  # no such call on Windows
-        return None
+def _peak() -> int:
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB

@@ -139,7 +139,7 @@ def _head(target: Target, slots: int, wanted: DrafterSpec) -> MemoryNeed:
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     cache = 0
     if wanted.kind in _ATTENDING:
-        raw = json.loads((folder / "config.json").read_text())
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         layers = int({**raw, **(raw.get("transformer_layer_config") or {})}.get("num_hidden_layers") or 1)
         cache = layers * target.checkpoint.need(slots, None).cache // max(1, target.runner.layers)
     return MemoryNeed(wanted.name, size, cache)

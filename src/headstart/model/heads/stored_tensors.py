@@ -108,7 +108,7 @@ def write_head(
 ) -> int:
     """Write the weights and the config of a head; returns the bytes of its tensors."""
     written = write_tensors(folder / weights, tensors)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return written
 
 

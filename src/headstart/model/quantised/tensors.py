@@ -82,6 +82,6 @@ class Tensors:
 def _paths(folder: Path) -> list[Path]:
     """The files that the index names, where there is one; others may hold the same weights in another form."""
     with suppress(OSError, ValueError, AttributeError, TypeError):
-        named = {str(name) for name in json.loads((folder / _INDEX).read_text())["weight_map"].values()}
+        named = {str(name) for name in json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()}
         return sorted(folder / Path(name).name for name in named)
     return sorted(folder.glob("*.safetensors"))

@@ -19,6 +19,7 @@ from headstart.serve.api.errors import Refused
 from headstart.serve.api.layers import Reporting
 from headstart.serve.options import ServerOptions
 
+_STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name))
 _HEADER_SECONDS = 30.0
 """A connection may be silent, or send a head piece by piece, for so long."""
 _LONGEST_HEAD = 64 * 1024
@@ -76,11 +77,12 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop the server; they are not raised again afterwards: being stopped is no failure."""
+        """SIGINT and SIGTERM, on Windows also Ctrl-Break, stop the server. They are not raised again afterwards: being
+        stopped is no failure."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {each: signal.signal(each, self.handle_exit) for each in _STOPPING}
         try:
             yield
         finally:
@@ -130,7 +132,8 @@ def bound_socket(options: ServerOptions) -> socket.socket:
         raise InvalidOption(
             f"host={options.host!r} is no address of this machine", hint="127.0.0.1 is; 0.0.0.0 stands for all of them"
         ) from error
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # On Windows SO_REUSEADDR lets two programs have one port, and a port that was just left is free without it
+    found.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
     with suppress(OSError, AttributeError):  # Linux: a client that takes nothing is dropped by the kernel, too
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(2000 * options.stall_seconds))
     try:

@@ -172,7 +172,7 @@ class Conversation:
             InvalidFile: it cannot be read, or holds no conversation.
         """
         try:
-            found = json.loads(path.read_text())["messages"]
+            found = json.loads(path.read_text(encoding="utf-8"))["messages"]
             messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in found]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InvalidFile(f"cannot read a conversation in {path}: {error}", hint="give a saved one") from error
