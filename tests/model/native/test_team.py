@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.sanitized import hybrid_of, runner_of
 from transformers import AutoModelForCausalLM
 
 from headstart.base.compiling import Unavailable, find_compiler
@@ -97,12 +98,10 @@ def logits(runner: ModelRunner, threads: int) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize(
-    ("family", "quantize"), [("llama", None), ("llama", "int8"), ("llama", "int4"), ("lfm2", None)]
-)
-def test_the_same_bits_on_any_number_of_threads(family: str, quantize: str | None, tiny: Callable[..., str]) -> None:
-    model = AutoModelForCausalLM.from_pretrained(tiny(family), dtype=torch.bfloat16)
-    runner = ModelRunner(adopt(model), decoder="fused", quantize=quantize)
+@pytest.mark.parametrize("kind", ["bfloat16", "int8", "int4", "lfm2", "qwen3_5", "granite"])
+def test_the_same_bits_on_any_number_of_threads(kind: str) -> None:
+    quantize = kind if kind.startswith("int") else None
+    runner = runner_of(torch.bfloat16, quantize, None) if quantize or kind == "bfloat16" else hybrid_of(kind)
     want = logits(runner, 1)
     for threads in (2, 3, 5, 2):
         assert torch.equal(logits(runner, threads), want), threads
