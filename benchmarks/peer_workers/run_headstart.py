@@ -10,6 +10,7 @@ import torch
 from protocol import Complete, Forward, Options, resident_bytes, serve, versions
 
 import headstart as hs
+from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -76,6 +77,7 @@ def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
     facts = {
         "versions": versions("headstart", "torch", "transformers"),
         "decoder": engine.target.decoder,
+        "level": native.here().level,
         "recurrent": cache.states is not None,
         "bytes_before": before,
         "loaded_bytes": resident_bytes() - before,
