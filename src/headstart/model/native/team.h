@@ -40,6 +40,14 @@ inline void relax() {
 #endif
 }
 
+// A function that the compiler writes once and calls. Written into each place that does a piece, it would be compiled once for
+// each of them, and which product goes into a sum unrounded may differ: then bits would depend on who does a piece.
+#if defined(__clang__)
+#define HEADSTART_ONCE __attribute__((noinline))
+#else
+#define HEADSTART_ONCE __attribute__((noinline, noclone))
+#endif
+
 // What the members of a team have in common.
 struct Team {
     struct alignas(64) Range {
@@ -67,7 +75,7 @@ class Member {
     template <class Body>
     void pieces(int64_t count, const Body &body) {
         if (team.threads == 1) {
-            for (int64_t piece = 0; piece < count; piece++) body(piece);
+            for (int64_t piece = 0; piece < count; piece++) once(body, piece);
             return;
         }
         phase++;
@@ -75,7 +83,7 @@ class Member {
         total += count;
         if (complete()) return;
         for (int64_t piece; (piece = take_front()) != NONE;) {
-            body(piece);
+            once(body, piece);
             held++;
             offer();
         }
@@ -97,6 +105,11 @@ class Member {
   private:
     static constexpr int64_t NONE = -1, UNBEGUN = -2;
     static constexpr uint64_t PART = (1 << 20) - 1, PHASES = (1 << 24) - 1;
+
+    template <class Body>
+    HEADSTART_ONCE static void once(const Body &body, int64_t piece) {
+        body(piece);
+    }
 
     // A range [from, to) of the pieces of a phase, in one word, so that each of them is taken once.
     uint64_t packed(int64_t from, int64_t to) const { return phase << 40 | uint64_t(from) << 20 | uint64_t(to); }
@@ -146,7 +159,7 @@ class Member {
                 const int64_t other = (me + step) % team.threads;
                 int64_t piece;
                 while ((piece = take_back(other, looks >= GRACE)) >= 0) {
-                    body(piece);
+                    once(body, piece);
                     held++;
                     report();
                     offer();
