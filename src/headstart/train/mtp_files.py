@@ -40,7 +40,9 @@ def write(folder: Path, target: Path, config: Any, tensors: Mapping[str, Tensor]
     target: the directory of the target. config: the target's. tensors: the head's, by the names that
     `mtp_checkpoint.read` gives them.
     """
-    head = {_stored(name, config.get_text_config().model_type): tensor for name, tensor in tensors.items()}
+    text = config.get_text_config()
+    form = FORMS[text.model_type]
+    head = {form.stored(name, text.num_hidden_layers): tensor for name, tensor in tensors.items()}
     write_tensors(folder / HEAD, head)
     held = dict.fromkeys(head, HEAD)
     for file in weight_files(target, convert="save_pretrained writes safetensors"):
@@ -56,13 +58,6 @@ def write(folder: Path, target: Path, config: Any, tensors: Mapping[str, Tensor]
     nested = raw.get("text_config")
     (nested if isinstance(nested, dict) else raw)[FIELD] = 1
     _write_json(folder / "config.json", raw)
-
-
-def _stored(name: str, kind: str) -> str:
-    """What the family's checkpoints call a tensor of the head."""
-    form = FORMS[kind]
-    ours = next(part for part in form.names if name.startswith(part))
-    return form.prefix + name.replace(ours, form.names[ours], 1) if ours else f"{form.prefix}{form.names['']}{name}"
 
 
 def _without_head(file: Path, copy: Path) -> list[str]:

@@ -64,19 +64,30 @@ class Form:
     def named(self, after: int, number: int = 0) -> Callable[[str], str | None]:
         """The name here of a stored tensor of one of the heads, for a target of so many layers; None for one that is
         not read."""
-        numbers = {"i": number, "behind": after + number, "first": 2 * number, "second": 2 * number + 1}
-        prefix, unread = self.prefix.format(**numbers), re.compile(self.unread.format(**numbers))
-        names = {ours: theirs.format(**numbers) for ours, theirs in self.names.items()}
+        prefix, names, unread = self._filled(after, number)
+        skipped = re.compile(unread)
 
         def known_as(stored: str) -> str | None:
             name = unwrapped(stored)
             inner = name.removeprefix(prefix)
-            if not name.startswith(prefix) or unread.match(inner):
+            if not name.startswith(prefix) or skipped.match(inner):
                 return None
             part = next((ours for ours, theirs in names.items() if inner.startswith(theirs)), None)
             return inner if part is None else inner.replace(names[part], part, 1)
 
         return known_as
+
+    def stored(self, name: str, after: int, number: int = 0) -> str:
+        """What checkpoints call a tensor of one of the heads, by the name that `named` gives it."""
+        prefix, names, _ = self._filled(after, number)
+        ours = next(part for part in names if name.startswith(part))
+        return prefix + names[ours] + name.removeprefix(ours)
+
+    def _filled(self, after: int, number: int) -> tuple[str, dict[str, str], str]:
+        """`prefix`, `names` and `unread` with the numbers of a head in them."""
+        numbers = {"i": number, "behind": after + number, "first": 2 * number, "second": 2 * number + 1}
+        names = {ours: theirs.format(**numbers) for ours, theirs in self.names.items()}
+        return self.prefix.format(**numbers), names, self.unread.format(**numbers)
 
 
 def _attends(recipe: Recipe) -> Layer:
