@@ -28,7 +28,7 @@ TEXTS = (
     "\n",
     "\t",
     "\x01",
-    "\x1f",
+    "\x1b",  # Python counts U+001C to U+001F among spaces, and llguidance does not
     "a",
     "n",
     "u",
