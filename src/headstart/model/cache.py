@@ -141,11 +141,13 @@ class Slots(ABC):
     def kept(self) -> list[tuple[int, HeldText]]:
         """The free slots that hold a text, and the texts; those first that are to give way first. Any thread may
         ask."""
-        return [(slot, text) for slot in tuple(self._free) if (text := self._texts[slot]).tokens]
+        free = tuple(self._free)  # looked at again below: a slot that was taken meanwhile has another text by now
+        return [(slot, text) for slot in free if (text := self._texts[slot]).tokens and slot in tuple(self._free)]
 
     def held(self, slot: int) -> HeldText | None:
         """The text that a free slot holds; None of one that is in use. Any thread may ask."""
-        return self._texts[slot] if slot in tuple(self._free) else None
+        text = self._texts[slot]  # before the slot is looked for: one that is taken meanwhile gets another text
+        return text if slot in tuple(self._free) else None
 
     def keeps(self, slot: int, text: HeldText) -> bool:
         """Whether a slot still holds this very text of `kept`, as it was."""

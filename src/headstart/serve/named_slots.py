@@ -6,6 +6,8 @@ those of `SavedSlots`, under the same limit, so a request that begins like it fi
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Generator, Hashable
 from hashlib import sha256
 from pathlib import Path
@@ -66,6 +68,8 @@ class NamedSlots:
             raise _in_use(slot)
         length = file.reach(min(self._cache.capacity - 1, len(file.tokens)))
         yield from restored(file, self._cache, length, salt, slot)
+        with contextlib.suppress(OSError):  # it is gone
+            os.utime(file.path)  # what was of use longest ago is deleted first
         return length
 
     def erase(self, slot: int, salt: Hashable) -> int:
