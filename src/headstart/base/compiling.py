@@ -251,7 +251,12 @@ def find_compiler() -> str:
 def version_of(compiler: str) -> str:
     """What the compiler says of itself."""
     return subprocess.run(
-        [compiler, "--version"], capture_output=True, encoding="utf-8", errors="replace", check=False
+        [compiler, "--version"],
+        env={**os.environ, "LC_ALL": "C"},  # it is part of a file's name, and GCC says it in the user's language
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     ).stdout
 
 

@@ -59,9 +59,11 @@ void find(Names &names) {
     names.add(zmm && bit(seventh.b, 31), "avx512vl");
     names.add(zmm && bit(seventh.c, 11), "avx512vnni");
     names.add(zmm && bit(more.a, 5), "avx512bf16");
+#if defined(__linux__)  // the kernels ask Linux for the tiles, and no other system
     names.add(tiles && bit(seventh.d, 22), "amx-bf16");
     names.add(tiles && bit(seventh.d, 24), "amx-tile");
     names.add(tiles && bit(seventh.d, 25), "amx-int8");
+#endif
 }
 
 #elif defined(__aarch64__) && defined(__linux__)

@@ -140,6 +140,8 @@ def use_level(name: str | None) -> None:
     if name is None:
         return
     compiling.check_level(name)
+    if name == levels.forced():
+        return
     found = _outcome() if _outcome.cache_info().currsize else None
     if isinstance(found, Kernels) and found.library.level != name:
         raise InvalidOption(
