@@ -16,7 +16,7 @@ from headstart.model import generation, int4, loading, native
 from headstart.model.codes import codes_of
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
-from headstart.model.kept.config import KeptConfig, real
+from headstart.model.kept.config import KeptConfig
 from headstart.model.kept.weights import kept_model
 from headstart.model.memory import MemoryNeed
 from headstart.model.reading import first_line
@@ -162,7 +162,7 @@ class Checkpoint:
         """Made of the modules of transformers, and probed."""
         model = loading.load_weights(
             self.source,
-            real(self.config),
+            self.config,
             self.dtype,
             self._device,
             trust_remote_code=self._trust,
