@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from headstart.base.files import cache_directory
 from headstart.loading import checkpoint as checkpoints
 from headstart.loading.checkpoint import Checkpoint
 from headstart.model import loading, native
+from headstart.model.kept import weights
 from headstart.model.kept.config import KeptConfig
+from headstart.model.longrope import turns_by_length
 
 CPU = torch.device("cpu")
 
@@ -64,3 +67,41 @@ def test_a_model_that_is_kept_is_read_for_training_as_before(of: Any, tmp_path: 
     right, found = (loading.read_model(str(source), each.config, torch.float32) for each in (first, second))
     assert type(found) is type(right)
     assert all(torch.equal(*each) for each in zip(found.parameters(), right.parameters(), strict=True))
+
+
+def test_a_dtype_that_was_asked_for_is_not_the_models_own_at_the_next_load(tmp_path: Path) -> None:
+    source = gguf(tmp_path / "m.gguf")
+    own = checkpoint(source, probe="always").dtype
+    assert own == torch.bfloat16
+    for quantize in (None, "none"):
+        first = checkpoint(source, dtype="float32")
+        first.runner(quantize)
+        assert first.dtype == torch.float32
+        assert first.config.dtype == own
+    second = checkpoint(source)
+    assert isinstance(second.config, KeptConfig)
+    assert second.dtype == own
+
+
+def test_a_length_finds_what_was_kept_at_another(
+    tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = gguf(tmp_path / "m.gguf")
+
+    def probed(length: Any) -> bool:
+        made.clear()
+        checkpoint(source, max_length=length).runner(None)
+        return bool(made)
+
+    assert [probed(length) for length in (64, 100, "auto", None)] == [True, False, False, False]
+    monkeypatch.setattr(weights, "_COMPARED", 0)
+    source = gguf(tmp_path / "other.gguf", seed=1)
+    assert [probed(length) for length in (64, 48, 96, 80)] == [True, False, True, False]
+
+
+def test_the_length_counts_where_the_rotation_depends_on_it() -> None:
+    kind = {"rope_type": "longrope"}
+    for stated in (kind, {"full_attention": kind, "sliding_attention": {"rope_type": "default"}}):
+        assert turns_by_length(SimpleNamespace(rope_parameters=stated))
+    for stated in (None, {}, {"rope_type": "yarn", "factor": 2.0}):
+        assert not turns_by_length(SimpleNamespace(rope_parameters=stated))

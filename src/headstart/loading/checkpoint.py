@@ -18,6 +18,7 @@ from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
 from headstart.model.kept.config import KeptConfig
 from headstart.model.kept.weights import kept_model
+from headstart.model.longrope import turns_by_length
 from headstart.model.memory import MemoryNeed
 from headstart.model.reading import first_line
 from headstart.model.runner import ModelRunner
@@ -180,7 +181,8 @@ class Checkpoint:
         if self._device.type != "cpu" or rounded in int4.KINDS or not isinstance(self.config, KeptConfig):
             return None
         conditions = self._conditions(rounded, blocks)
-        if (passed := self._kept.passed(conditions)) is None:
+        passed = self._kept.passed(conditions)
+        if passed is None or passed.length < self.length:
             return None
         try:
             model = kept_model(self.source, self.config, self.dtype, passed)
@@ -196,7 +198,7 @@ class Checkpoint:
             "dtype": str(self.dtype),
             "quantize": rounded,
             "blocks": blocks,
-            "length": self.length,
+            "length": self.length if turns_by_length(self.config) else None,
             "kernels": native.kernels().name if native.available() else None,
         }
 

@@ -12,7 +12,7 @@ import torch
 from headstart.model.recipes import Recipe, find_recipe
 
 _OWN = ("_wrapper",)
-_ABSENT = ("per_layer_attributes", "quantization_config", "_wrapper")
+_ABSENT = ("per_layer_attributes", "quantization_config", "rope_parameters", "_wrapper")
 """What is asked of every config, and most have not."""
 
 

@@ -23,7 +23,7 @@ from headstart.model.kept.recipes import recipe_from, recipe_to
 from headstart.model.recipes import Recipe
 from headstart.model.rotation import Rotation
 
-VERSION = 1
+VERSION = 2
 KIND = "models"
 """The folder of these files in the cache directory."""
 MOST = 64
@@ -77,6 +77,8 @@ class Passed:
     leaves: tuple[Leaf, ...]
     rotations: dict[str, Rotation]
     """By the name of the rotary module, and behind a colon the table that it was asked for."""
+    length: int
+    """Positions of which they are right."""
     logits: str
     """The digest of the kernels' logits of the probe's last token."""
 
@@ -137,7 +139,7 @@ def read_passed(facts: Mapping[str, Any]) -> Passed | None:
             name: Rotation(tuple(map(float, each["frequencies"])), float(each["factor"]))
             for name, each in stored["rotations"].items()
         }
-        return Passed(leaves, rotations, str(stored["logits"]))
+        return Passed(leaves, rotations, int(stored["length"]), str(stored["logits"]))
     except (HeadstartError, TypeError, KeyError, ValueError, AttributeError) as error:
         _unusable(facts, error)
         return None
