@@ -83,7 +83,7 @@ class ModelRunner:
             )  # before the probe: the model whose distribution is kept is the rounded one
         probe = Probe(model)
         shapes = probe.shapes()
-        seen = None if self._rounded is not None else listed(model, self.max_length)
+        seen = None if self._rounded is not None else listed(model, self.max_length, context_limit(model.config))
         decoder = self._build(wanted, quantize, shapes)
         logits = probe.check(decoder)
         if seen is not None and isinstance(decoder, FusedDecoder):

@@ -47,15 +47,15 @@ class KeptModel(nn.Module):
         return part(self, self.config.recipe.embedding)
 
 
-def listed(model: Any, length: int) -> Passed | None:
+def listed(model: Any, length: int, limit: int) -> Passed | None:
     """What a model of transformers holds, before a decoder takes it; None where that cannot be said in a list.
 
-    length: of the longest text.
+    length: of the longest text. limit: that the model was built for; a rotation may change itself behind it.
     """
     recipe = find_recipe(model.config)
     if recipe is None or model.device.type != "cpu" or any(mlp.numbers for mlp in _mlps(recipe)):
         return None
-    length = max(length, _COMPARED)
+    length = max(length, min(limit, _COMPARED))
     leaves, turns = _leaves(model, recipe), _rotations(model, recipe, length)
     return None if leaves is None or turns is None else Passed(leaves, turns, length, "")
 
