@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +16,11 @@ from support.tiny import random_model
 
 from headstart.base.files import cache_directory
 from headstart.loading import checkpoint as checkpoints
+from headstart.loading import info
 from headstart.loading.checkpoint import Checkpoint
 from headstart.model import loading, native
-from headstart.model.kept import weights
+from headstart.model.kept import config as configs
+from headstart.model.kept import store, weights
 from headstart.model.kept.config import KeptConfig
 from headstart.model.longrope import turns_by_length
 
@@ -105,3 +108,55 @@ def test_the_length_counts_where_the_rotation_depends_on_it() -> None:
         assert turns_by_length(SimpleNamespace(rope_parameters=stated))
     for stated in (None, {}, {"rope_type": "yarn", "factor": 2.0}):
         assert not turns_by_length(SimpleNamespace(rope_parameters=stated))
+
+
+def test_a_tokenizer_that_is_gone_is_kept_again_and_what_is_read_stays(
+    tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = gguf(tmp_path / "m.gguf")
+    checkpoint(source).runner(None)
+    for path in cache_directory(store.KIND).glob("tokenizer-*"):
+        path.unlink()
+    for _ in range(2):
+        checkpoint(source).runner(None)
+    assert made == [str(source)] * 2
+    monkeypatch.setattr(store, "MOST", 4)
+    for index, path in enumerate(sorted(cache_directory(store.KIND).glob("*.json"))):
+        os.utime(path, (index, index))
+    checkpoint(source).runner(None)
+    other = folder(tmp_path / "m")
+    checkpoint(other).runner(None)  # two files: one too many
+    made.clear()
+    checkpoint(other).runner(None)
+    assert made == []
+    assert len(list(cache_directory(store.KIND).glob("*.json"))) == 4
+
+
+@pytest.mark.parametrize("of", [gguf, folder])
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "special_tokens_map.json", "config.json", "additional_chat_templates/of.jinja"]
+)
+def test_each_file_that_a_tokenizer_is_read_from_counts(of: Any, name: str, tmp_path: Path) -> None:
+    source = of(tmp_path / ("m.gguf" if of is gguf else "m"))
+    before = store.facts_of(str(source))
+    added = (tmp_path if of is gguf else source) / name
+    added.parent.mkdir(exist_ok=True)
+    added.write_text("{} ")
+    assert store.facts_of(str(source)) != before
+
+
+def test_a_model_is_described_by_its_own_config(tmp_path: Path) -> None:
+    source = folder(tmp_path / "m")
+    before = info.describe(source)
+    checkpoint(source).runner(None)
+    after = info.describe(source)
+    assert (after.architecture, after.parameters, after.formats) == (before.architecture, before.parameters, before.formats)
+
+
+@pytest.mark.parametrize("name", ["recipe", "real", "to_dict"])
+def test_a_config_with_names_of_ours_is_not_kept(name: str) -> None:
+    config = families.config_of("llama")
+    config.dtype = torch.float32
+    assert configs.to_keep(config) is not None
+    vars(config)[name] = 1
+    assert configs.to_keep(config) is None

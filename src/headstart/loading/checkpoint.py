@@ -68,7 +68,7 @@ class Checkpoint:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
         self._kept = Kept.of(self.source) if probe == "kept" and not trust_remote_code else NOTHING_KEPT
-        if (known := self._kept.known()) is not None:
+        if (known := self._kept.known) is not None:
             self.config, self.tokenizer = known
         else:
             self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)

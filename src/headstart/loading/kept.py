@@ -62,6 +62,7 @@ class Kept:
         make = lambda: loading.load_config(source, trust_remote_code=False)  # noqa: E731
         return configs.KeptConfig(found.config, found.recipe, make)
 
+    @cached_property
     def known(self) -> tuple[Any, Any] | None:
         """Its config and its tokenizer, without transformers."""
         found, source = self._found, self.source
@@ -97,7 +98,7 @@ class Kept:
         """Keep that, and what the model is where that is not known yet."""
         if self.facts is None or is_quantised(made.config) or not holds(self.source, made.config, passed):
             return
-        if self._found is None and not self._keep_model(made):
+        if self.known is None and not self._keep_model(made):
             return
         store.write({"of": "probe", **self.facts, **conditions}, passed)
 

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from headstart.base.files import cache_directory, replacing
 from headstart.base.lazy import transformers
-from headstart.model.kept.store import KIND
+from headstart.model.kept.store import KIND, read_text
 
 _SAME = (
     "__call__", "__len__", "_decode", "_encode_plus", "_convert_encoding", "added_tokens_decoder",
@@ -134,7 +134,7 @@ def to_keep(tokenizer: Any) -> dict[str, Any] | None:
 def kept_tokenizer(stored: Mapping[str, Any], make: Callable[[], Any]) -> KeptTokenizer | None:
     """The tokenizer again; None if its file is gone or is another. make: the tokenizer of transformers."""
     with suppress(OSError, ValueError):
-        text = _path(stored["digest"]).read_text(encoding="utf-8")
+        text = read_text(_path(stored["digest"]))
         if hashlib.sha256(text.encode()).hexdigest() == stored["digest"]:
             return KeptTokenizer(Tokenizer.from_str(text), stored, make)
     return None
