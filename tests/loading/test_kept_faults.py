@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,14 +17,17 @@ from support import families
 from support.gguf_files import Q, byte_level, trained, write
 from support.tiny import random_model
 
+from headstart.base.errors import NotEnoughMemory
 from headstart.base.files import cache_directory
+from headstart.base.lazy import Deferred
 from headstart.loading import checkpoint as checkpoints
-from headstart.loading import info
+from headstart.loading import info, kept
 from headstart.loading.checkpoint import Checkpoint
-from headstart.model import loading, native
+from headstart.model import loading, native, runner
 from headstart.model.kept import config as configs
 from headstart.model.kept import store, weights
 from headstart.model.kept.config import KeptConfig
+from headstart.model.kept.tokenizer import KeptTokenizer
 from headstart.model.longrope import turns_by_length
 
 CPU = torch.device("cpu")
@@ -160,3 +166,79 @@ def test_a_config_with_names_of_ours_is_not_kept(name: str) -> None:
     assert configs.to_keep(config) is not None
     vars(config)[name] = 1
     assert configs.to_keep(config) is None
+
+
+@pytest.mark.parametrize("where", ["listed", "holds", "to_keep", "facts_of"])
+def test_a_load_works_whatever_keeping_raises(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("a fault of ours")
+
+    owner = {"listed": runner, "holds": kept, "to_keep": kept.tokenizer, "facts_of": store}[where]
+    monkeypatch.setattr(owner, where, fails)
+    source = gguf(tmp_path / "m.gguf")
+    assert checkpoint(source).runner(None).decoder == "fused"
+    assert not cache_directory(store.KIND).exists()
+
+
+def test_a_lack_of_memory_is_no_fault_of_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = gguf(tmp_path / "m.gguf")
+    checkpoint(source).runner(None)
+
+    def fails(*_: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as changed:
+        changed.setattr(checkpoints, "kept_model", fails)
+        with pytest.raises(NotEnoughMemory):
+            checkpoint(source).runner(None)
+    second = checkpoint(source)
+    second.runner(None)
+    assert isinstance(second.config, KeptConfig)
+
+
+def test_nothing_is_listed_where_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr(runner, "listed", lambda *given: called.append(given))
+    checkpoint(gguf(tmp_path / "m.gguf"), probe="always").runner(None)
+    assert called == []
+
+
+def test_a_kept_tokenizer_has_attributes_and_takes_them(tmp_path: Path) -> None:
+    source = gguf(tmp_path / "m.gguf")
+    first = checkpoint(source)
+    first.runner(None)
+    ours, theirs = checkpoint(source).tokenizer, first.tokenizer
+    assert isinstance(ours, KeptTokenizer)
+    found = ours("def add")
+    assert (found.input_ids, found.attention_mask) == (found["input_ids"], found["attention_mask"])
+    assert not hasattr(found, "pixel_values")
+    ours("def add")
+    assert "real" not in vars(ours)
+    for each in (ours, theirs):
+        each.eos_token = "def"
+        each.model_input_names = ["input_ids"]
+    assert ours.eos_token_id == theirs.eos_token_id
+    assert ours.special_tokens_map == theirs.special_tokens_map
+    assert dict(ours("def add")) == dict(theirs("def add"))
+    assert ours.decode(found.input_ids) == theirs.decode(found.input_ids)
+
+
+def test_first_actions_are_done_before_another_thread_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    library, seen = Deferred("colorsys"), list[str]()
+
+    def act(_: Any) -> None:
+        seen.append("begun")
+        time.sleep(0.05)
+        seen.append("done")
+
+    library.first(act)
+    threads = [threading.Thread(target=lambda: seen.append(library.hls_to_rgb.__name__)) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert seen == ["begun", "done", *["hls_to_rgb"] * 4]
+    library.first(lambda found: seen.append(found.__name__))
+    assert seen[-1] == "colorsys"
+    assert not hasattr(library, "no_such_name")
