@@ -100,12 +100,13 @@ def facts_of(source: str) -> dict[str, Any]:
     else:
         weights = sorted(folder.glob("*.safetensors"))
     configs = sorted(file for pattern in (_BESIDE if single else _CONFIGS) for file in folder.glob(pattern))
+    named = {path.relative_to(folder).as_posix(): path for path in configs}
     states = [("" if single else path.name, path.stat()) for path in weights]
     return {
         "version": VERSION,
         "fingerprint": fingerprint(source),
         "weights": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
-        "configs": [[path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()] for path in configs],
+        "configs": [[name, hashlib.sha256(path.read_bytes()).hexdigest()] for name, path in named.items()],
         **_libraries(),
     }  # fmt: skip
 
