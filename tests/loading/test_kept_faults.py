@@ -135,16 +135,20 @@ def test_a_tokenizer_that_is_gone_is_kept_again_and_what_is_read_stays(
     for _ in range(2):
         checkpoint(source).runner(None)
     assert made == [str(source)] * 2
-    monkeypatch.setattr(store, "MOST", 4)
-    for index, path in enumerate(sorted(cache_directory(store.KIND).glob("*.json"))):
-        os.utime(path, (index, index))
-    checkpoint(source).runner(None)
+    stale = cache_directory(store.KIND) / "stale.json"
+    stale.touch()
+    os.utime(stale, (100, 100))
+    for path in set(cache_directory(store.KIND).glob("*.json")) - {stale}:
+        os.utime(path, (1, 1))
+    monkeypatch.setattr(store, "MOST", 5)
     other = folder(tmp_path / "m")
-    checkpoint(other).runner(None)  # two files: one too many
+    for each in (source, other):  # the three files of the one are read, two of the other are added
+        checkpoint(each).runner(None)
     made.clear()
-    checkpoint(other).runner(None)
+    for each in (source, other):
+        checkpoint(each).runner(None)
     assert made == []
-    assert len(list(cache_directory(store.KIND).glob("*.json"))) == 4
+    assert not stale.exists()
 
 
 @pytest.mark.parametrize("of", [gguf, folder])
