@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from threading import RLock
 from typing import Any
 
 
@@ -31,23 +32,36 @@ class Deferred:
     def __init__(self, name: str) -> None:
         self._name = name
         self._first: list[Callable[[Any], object]] = []
+        self._acting = RLock()
 
     def __getattr__(self, name: str) -> Any:
         library = import_module(self._name)
-        while self._first:
-            self._first.pop()(library)
-        found = getattr(library, name, None)
-        if found is None:  # a module that nothing has imported yet is no attribute
-            found = import_module(f"{self._name}.{name}")
+        with self._acting:  # another thread has nothing of the library before all is done
+            while self._first:
+                self._first.pop()(library)
+        try:
+            found = getattr(library, name)
+        except AttributeError:  # a module that nothing has imported yet is no attribute
+            found = self._module(name)
         setattr(self, name, found)
         return found
 
+    def _module(self, name: str) -> Any:
+        path = f"{self._name}.{name}"
+        try:
+            return import_module(path)
+        except ModuleNotFoundError as error:
+            if error.name != path:
+                raise
+            raise AttributeError(f"module {self._name!r} has no attribute {name!r}") from None
+
     def first(self, act: Callable[[Any], object]) -> None:
         """Do this with the library before it is used: now, if it has been imported already."""
-        if self._name in sys.modules:
-            act(sys.modules[self._name])
-        else:
-            self._first.append(act)
+        with self._acting:
+            if self._name in sys.modules:
+                act(import_module(self._name))  # which waits for another thread that is importing it
+            else:
+                self._first.append(act)
 
 
 huggingface_hub: Any = Deferred("huggingface_hub")

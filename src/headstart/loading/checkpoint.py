@@ -10,14 +10,16 @@ from typing import Any, Literal
 
 import torch
 
-from headstart.base.errors import InvalidOption, UnsupportedModel
+from headstart.base.errors import InvalidOption, NotEnoughMemory, UnsupportedModel
 from headstart.loading.kept import NOTHING_KEPT, Kept, Made
 from headstart.model import generation, int4, loading, native
 from headstart.model.codes import codes_of
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
-from headstart.model.kept.config import KeptConfig, real
+from headstart.model.kept.config import KeptConfig
+from headstart.model.kept.store import Passed
 from headstart.model.kept.weights import kept_model
+from headstart.model.longrope import turns_by_length
 from headstart.model.memory import MemoryNeed
 from headstart.model.reading import first_line
 from headstart.model.runner import ModelRunner
@@ -67,7 +69,7 @@ class Checkpoint:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
         self._kept = Kept.of(self.source) if probe == "kept" and not trust_remote_code else NOTHING_KEPT
-        if (known := self._kept.known()) is not None:
+        if (known := self._kept.known) is not None:
             self.config, self.tokenizer = known
         else:
             self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
@@ -162,29 +164,42 @@ class Checkpoint:
         """Made of the modules of transformers, and probed."""
         model = loading.load_weights(
             self.source,
-            real(self.config),
+            self.config,
             self.dtype,
             self._device,
             trust_remote_code=self._trust,
             packed=bool(blocks),
         )
-        made = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks)
-        if made.passed is not None and made.memory() >= WORTH_KEEPING:
+        keeps = self._kept.keeps(self.config)
+        made = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps)
+        if keeps and made.passed is not None and made.memory() >= WORTH_KEEPING:
+            self._keep(self._conditions(rounded, blocks), made.passed)
+        return made
+
+    def _keep(self, conditions: Mapping[str, Any], passed: Passed) -> None:
+        """Keep how it passed the probe, if possible."""
+        try:
             numbers = self.weight_bytes // self.dtype.itemsize
             of = Made(self.config, self.tokenizer, self.generation_config, numbers)
-            self._kept.keep(self._conditions(rounded, blocks), made.passed, of)
-        return made
+            self._kept.keep(conditions, passed, of)
+        except Exception as error:  # whatever it is, the model itself is well
+            log.info("%s: nothing is kept of it (%s)", self.label, first_line(error))
 
     def _kept_runner(self, rounded: str | None, blocks: tuple[str, ...]) -> ModelRunner | None:
         """Made without them, of what was kept; None where nothing was, or where it is not true any more."""
         if self._device.type != "cpu" or rounded in int4.KINDS or not isinstance(self.config, KeptConfig):
             return None
         conditions = self._conditions(rounded, blocks)
-        if (passed := self._kept.passed(conditions)) is None:
+        passed = self._kept.passed(conditions)
+        if passed is None or passed.length < self.length:
             return None
         try:
             model = kept_model(self.source, self.config, self.dtype, passed)
             return ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed)
+        except NotEnoughMemory:
+            raise
+        except MemoryError as error:
+            raise NotEnoughMemory(f"there is no memory for {self.label}", hint="load a smaller model") from error
         except Exception as error:  # whatever it is, the model is loaded as it was the first time, which says why
             log.warning("%s: what was kept of it cannot be used (%s)", self.label, first_line(error))
             self._kept.forget(conditions)
@@ -196,7 +211,7 @@ class Checkpoint:
             "dtype": str(self.dtype),
             "quantize": rounded,
             "blocks": blocks,
-            "length": self.length,
+            "length": self.length if turns_by_length(self.config) else None,
             "kernels": native.kernels().name if native.available() else None,
         }
 

@@ -142,7 +142,7 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
     device = find_device(loaded.device)
     checkpoint = Checkpoint(
         source, "target", device=device, dtype=loaded.dtype, max_length=asked.context,
-        trust_remote_code=loaded.trust_remote_code,
+        trust_remote_code=loaded.trust_remote_code, probe="always",
     )  # fmt: skip
     config, text = checkpoint.config, checkpoint.config.get_text_config()
     modules = _modules(checkpoint)

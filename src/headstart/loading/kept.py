@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,15 +11,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headstart.base.errors import HeadstartError
 from headstart.model import loading
 from headstart.model.codes import is_quantised
 from headstart.model.gguf.files import is_gguf
 from headstart.model.kept import config as configs
 from headstart.model.kept import store, tokenizer
 from headstart.model.kept.weights import holds
+from headstart.model.reading import first_line
 from headstart.model.recipes import find_recipe
 from headstart.model.tokens.tokenizers import load_tokenizer
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,13 @@ class Kept:
             return cls(source, None)
         try:
             return cls(source, store.facts_of(source))
-        except (OSError, HeadstartError):  # loading it will say what is wrong
+        except Exception as error:  # loading it will say what is wrong, if it is the model
+            log.info("%s: nothing is kept of it (%s)", source, first_line(error))
             return cls(source, None)
+
+    def keeps(self, config: Any) -> bool:
+        """Whether anything can be kept of the model."""
+        return self.facts is not None and not is_quantised(config)
 
     @cached_property
     def _found(self) -> store.Found | None:
@@ -62,6 +70,7 @@ class Kept:
         make = lambda: loading.load_config(source, trust_remote_code=False)  # noqa: E731
         return configs.KeptConfig(found.config, found.recipe, make)
 
+    @cached_property
     def known(self) -> tuple[Any, Any] | None:
         """Its config and its tokenizer, without transformers."""
         found, source = self._found, self.source
@@ -95,9 +104,9 @@ class Kept:
 
     def keep(self, conditions: Mapping[str, Any], passed: store.Passed, made: Made) -> None:
         """Keep that, and what the model is where that is not known yet."""
-        if self.facts is None or is_quantised(made.config) or not holds(self.source, made.config, passed):
+        if self.facts is None or not self.keeps(made.config) or not holds(self.source, made.config, passed):
             return
-        if self._found is None and not self._keep_model(made):
+        if self.known is None and not self._keep_model(made):
             return
         store.write({"of": "probe", **self.facts, **conditions}, passed)
 

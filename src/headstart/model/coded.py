@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -37,9 +38,14 @@ def without_memory(config: Any) -> Any:
 def empty(config: Any, dtype: torch.dtype) -> Any:
     """The model on the CPU, its floats still to be read."""
     with transformers.initialization.no_init_weights():
-        model = model_class(config)._from_config(config, dtype=dtype)
+        model = _of_dtype(config, dtype)
     model.tie_weights()
     return model
+
+
+def _of_dtype(config: Any, dtype: torch.dtype) -> Any:
+    """Of a config of its own: transformers writes the dtype into it."""
+    return model_class(config)._from_config(copy.deepcopy(config), dtype=dtype)
 
 
 def with_codes(
@@ -50,7 +56,7 @@ def with_codes(
     coded: gives such a layer for a linear layer or an embedding by its name; None where it stays floats.
     """
     with torch.device("meta"), transformers.initialization.no_init_weights():
-        model = model_class(config)._from_config(config, dtype=dtype)
+        model = _of_dtype(config, dtype)
     for name, module in list(model.named_modules()):
         taken = isinstance(module, nn.Linear | nn.Embedding) or lies_by_inputs(module)
         if taken and (layer := coded(name, module)) is not None:

@@ -21,6 +21,7 @@ from headstart.model.decoders import parts
 from headstart.model.decoders.attention import IMPLEMENTATION, register
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
+from headstart.model.kept.config import real
 from headstart.model.layer_configs import sizes_of
 from headstart.model.planes import StateShape
 from headstart.model.plausible import check_stated
@@ -151,6 +152,7 @@ def load_weights(
     """The model in eval mode, on the device, its attention replaced by ours. packed: on the checkpoint's own codes,
     which must be able to run (see `Codes.blocks`)."""
     with reading(source):
+        config = real(config)
         codes = codes_of(source, config)
         if packed and codes is not None:
             return adopt(codes.load_packed(source, config, dtype))
@@ -167,6 +169,7 @@ def read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_cod
         ModelNotFound, DamagedModel, UnsupportedModel: see `reading` and `check_complete`.
     """
     with reading(source):
+        config = real(config)
         size = _weight_bytes(source, config, dtype)
         return _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)
 

@@ -17,6 +17,13 @@ from torch import Tensor
 KIND = "longrope"
 
 
+def turns_by_length(config: Any) -> bool:
+    """Whether a config has such a rotation, so that the angles depend on the longest text."""
+    stated = getattr(config, "rope_parameters", None) or {}
+    each = (stated, *(kind for kind in stated.values() if isinstance(kind, dict)))
+    return any(found.get("rope_type") == KIND for found in each)
+
+
 @torch.no_grad()
 def fix_rotation(model: Any, length: int) -> None:
     """Fix all such rotations of a transformers model in place. length: of the longest text, in tokens."""

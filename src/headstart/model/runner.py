@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -25,7 +26,10 @@ from headstart.model.longrope import fix_rotation
 from headstart.model.memory import WORTH_RELEASING, bytes_of, release_files
 from headstart.model.packed import Forward, Packed, Segment
 from headstart.model.probe import CAPACITY, Probe, run, tokens_of
+from headstart.model.reading import first_line
 from headstart.model.wrappers import media_tokens
+
+log = logging.getLogger(__name__)
 
 DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
@@ -43,12 +47,13 @@ class ModelRunner:
         decoder: Literal["auto", "fused", "lean", "modules"] = "auto",
         blocks: tuple[str, ...] = (),
         passed: Passed | None = None,
+        listing: bool = False,
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
         of these that takes the model. `quantize`: None, "int8", "int4" or "int8-grouped" (which only the row kernels
         run), or "auto" for int8 where they run it. `blocks`: what the model's matrices are in a GGUF file or a
         quantised checkpoint. `passed`: how this model passed the probe before, if it is one that was kept; the probe is
-        then not run, and what was kept is compared."""
+        then not run, and what was kept is compared. `listing`: find out what `passed` says."""
         self.model = model
         self.blocks = blocks
         self.config = model.config
@@ -65,7 +70,7 @@ class ModelRunner:
         """How it passed the probe, where that can be kept for the next start."""
         self._rounded = quantize if quantize in int4.KINDS else None
         if passed is None:
-            self._decoder = self._proven(decoder, quantize)
+            self._decoder = self._proven(decoder, quantize, listing)
         else:
             self._decoder = self._build("fused", quantize, {})
             self._compare(passed)
@@ -73,7 +78,7 @@ class ModelRunner:
         if self.memory() >= WORTH_RELEASING:
             release_files()
 
-    def _proven(self, wanted: str, quantize: str | None) -> Decoder:
+    def _proven(self, wanted: str, quantize: str | None, listing: bool) -> Decoder:
         """A decoder that gives the model's own logits."""
         model = self.model
         fix_rotation(model, self.max_length)
@@ -83,12 +88,20 @@ class ModelRunner:
             )  # before the probe: the model whose distribution is kept is the rounded one
         probe = Probe(model)
         shapes = probe.shapes()
-        seen = None if self._rounded is not None else listed(model, self.max_length)
+        seen = self._listed() if listing and self._rounded is None else None
         decoder = self._build(wanted, quantize, shapes)
         logits = probe.check(decoder)
         if seen is not None and isinstance(decoder, FusedDecoder):
             self.passed = replace(seen, logits=digest_of(logits))
         return decoder
+
+    def _listed(self) -> Passed | None:
+        """What the model holds, where that can be said."""
+        try:
+            return listed(self.model, self.max_length, context_limit(self.config))
+        except Exception as error:  # whatever it is, the model itself is well
+            log.info("nothing is kept of this %s (%s)", self.config.model_type, first_line(error))
+            return None
 
     def _compare(self, passed: Passed) -> None:
         """Run the probe's tokens, whose logits must be those with which the model passed, bit for bit.

@@ -12,7 +12,7 @@ import torch
 from headstart.model.recipes import Recipe, find_recipe
 
 _OWN = ("_wrapper",)
-_ABSENT = ("per_layer_attributes", "quantization_config", "_wrapper")
+_ABSENT = ("per_layer_attributes", "quantization_config", "rope_parameters", "_wrapper")
 """What is asked of every config, and most have not."""
 
 
@@ -52,6 +52,8 @@ def to_keep(config: Any) -> dict[str, Any] | None:
     fields |= {name: getattr(config, name, None) for name in getattr(type(config), "attribute_map", {})}
     fields |= {"is_encoder_decoder": config.is_encoder_decoder, "model_type": config.model_type}
     fields = {name: value for name, value in fields.items() if name != "dtype" and _is_plain(value)}
+    if any(name == "recipe" or hasattr(KeptConfig, name) for name in fields):
+        return None
     absent = [name for name in _ABSENT if not hasattr(config, name)]
     found = {
         "fields": fields,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -23,13 +24,18 @@ from headstart.model.kept.recipes import recipe_from, recipe_to
 from headstart.model.recipes import Recipe
 from headstart.model.rotation import Rotation
 
-VERSION = 1
+VERSION = 2
 KIND = "models"
 """The folder of these files in the cache directory."""
 MOST = 64
-"""Files that are kept; the oldest ones go."""
+"""Files that are kept; those that were not read for longest go."""
 _LIBRARIES = ("headstart", "torch", "transformers", "tokenizers")
-_CONFIGS = ("*.json", "*.jinja", "*.txt", "*.model")
+_TEMPLATES = "additional_chat_templates/*.jinja"
+_CONFIGS = ("*.json", "*.jinja", "*.txt", "*.model", _TEMPLATES)
+_BESIDE = (
+    "tokenizer*.json", "config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", _TEMPLATES,
+)  # fmt: skip
+"""What `PreTrainedTokenizerFast.from_pretrained` reads beside a GGUF file."""
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +83,8 @@ class Passed:
     leaves: tuple[Leaf, ...]
     rotations: dict[str, Rotation]
     """By the name of the rotary module, and behind a colon the table that it was asked for."""
+    length: int
+    """Positions of which they are right."""
     logits: str
     """The digest of the kernels' logits of the probe's last token."""
 
@@ -89,16 +97,16 @@ def facts_of(source: str) -> dict[str, Any]:
     folder, single = Path(source), is_gguf(source)
     if single:
         folder, weights = folder.parent, list(parts(folder))
-        configs = [file for file in (folder / "tokenizer.json", folder / "tokenizer_config.json") if file.is_file()]
     else:
-        configs = sorted(file for pattern in _CONFIGS for file in folder.glob(pattern))
         weights = sorted(folder.glob("*.safetensors"))
+    configs = sorted(file for pattern in (_BESIDE if single else _CONFIGS) for file in folder.glob(pattern))
+    named = {path.relative_to(folder).as_posix(): path for path in configs}
     states = [("" if single else path.name, path.stat()) for path in weights]
     return {
         "version": VERSION,
         "fingerprint": fingerprint(source),
         "weights": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
-        "configs": [[path.name, hashlib.sha256(path.read_bytes()).hexdigest()] for path in configs],
+        "configs": [[name, hashlib.sha256(path.read_bytes()).hexdigest()] for name, path in named.items()],
         **_libraries(),
     }  # fmt: skip
 
@@ -137,7 +145,7 @@ def read_passed(facts: Mapping[str, Any]) -> Passed | None:
             name: Rotation(tuple(map(float, each["frequencies"])), float(each["factor"]))
             for name, each in stored["rotations"].items()
         }
-        return Passed(leaves, rotations, str(stored["logits"]))
+        return Passed(leaves, rotations, int(stored["length"]), str(stored["logits"]))
     except (HeadstartError, TypeError, KeyError, ValueError, AttributeError) as error:
         _unusable(facts, error)
         return None
@@ -146,7 +154,7 @@ def read_passed(facts: Mapping[str, Any]) -> Passed | None:
 def _read(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         path = cache_file(KIND, facts)
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, RuntimeError, ValueError):  # there is none, no home, or bytes that are no text
         return None
     try:
@@ -160,6 +168,14 @@ def _read(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         _unusable(facts, error)
         return None
+
+
+def read_text(path: Path) -> str:
+    """A file's text; of the files that are kept, those that were read last stay."""
+    text = path.read_text(encoding="utf-8")
+    with suppress(OSError):
+        os.utime(path)
+    return text
 
 
 def _unusable(facts: Mapping[str, Any], error: Exception) -> None:

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from headstart.base.files import cache_directory, replacing
 from headstart.base.lazy import transformers
-from headstart.model.kept.store import KIND
+from headstart.model.kept.store import KIND, read_text
 
 _SAME = (
     "__call__", "__len__", "_decode", "_encode_plus", "_convert_encoding", "added_tokens_decoder",
@@ -31,15 +31,29 @@ _ATTRIBUTES = (
 )  # fmt: skip
 
 
+class Encoded(dict[str, Any]):
+    """What a text is to a model, by name: as items and as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
 class KeptTokenizer:
     """A tokenizer as the package uses one: see `PreTrainedTokenizerFast` of transformers."""
 
+    backend_tokenizer: Tokenizer
+    _make: Callable[[], Any]
+    _absent: frozenset[str]
+    _changed: bool
+    """Whether an attribute was set, so that the real tokenizer answers."""
+
     def __init__(self, backend: Tokenizer, attributes: Mapping[str, Any], make: Callable[[], Any]) -> None:
         """attributes: values by name, and which names there are none of. make: the tokenizer of transformers."""
-        self.backend_tokenizer = backend
-        self._make = make
-        self._absent = frozenset(attributes["absent"])
-        vars(self).update(attributes["has"])
+        own = {"backend_tokenizer": backend, "_make": make, "_absent": frozenset(attributes["absent"])}
+        vars(self).update(own, _changed=False, **attributes["has"])
 
     @cached_property
     def real(self) -> Any:
@@ -50,6 +64,12 @@ class KeptTokenizer:
         if name.startswith("__") or name in vars(self).get("_absent", ()):
             raise AttributeError(name)
         return getattr(self.real, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.real, name, value)
+        for each in _ATTRIBUTES:
+            vars(self).pop(each, None)
+        vars(self).update(backend_tokenizer=self.real.backend_tokenizer, _absent=frozenset(), _changed=True)
 
     def __len__(self) -> int:
         return self.backend_tokenizer.get_vocab_size(with_added_tokens=True)
@@ -62,16 +82,16 @@ class KeptTokenizer:
     ) -> Any:
         """The ids of a text, or of each of several, and as many ones, as "input_ids" and "attention_mask"."""
         many = isinstance(text, list) and bool(text) and all(isinstance(each, str) for each in text)
-        if more or options or not (many or isinstance(text, str)) or self.model_input_names != _INPUTS:
+        if self._changed or more or options or not (many or isinstance(text, str)) or self.model_input_names != _INPUTS:
             return self.real(text, *more, add_special_tokens=add_special_tokens, verbose=verbose, **options)
         found = self.backend_tokenizer.encode_batch(text if many else [text], add_special_tokens=add_special_tokens)
         ids, masks = [each.ids for each in found], [each.attention_mask for each in found]
-        return dict(zip(_INPUTS, (ids, masks) if many else (ids[0], masks[0]), strict=True))
+        return Encoded(zip(_INPUTS, (ids, masks) if many else (ids[0], masks[0]), strict=True))
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, **options: Any) -> Any:
         """The text of an id or of several."""
         ids = [token_ids] if isinstance(token_ids, int) else token_ids
-        if options or not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
+        if self._changed or options or not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
             return self.real.decode(token_ids, skip_special_tokens=skip_special_tokens, **options)
         return self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
@@ -80,7 +100,7 @@ class KeptTokenizer:
         plain = isinstance(self.chat_template, str) and isinstance(conversation, list) and bool(conversation)
         known = all(isinstance(each, dict) for each in conversation) if plain else False
         tokenize, as_dict = options.get("tokenize", True), options.get("return_dict", True)
-        if not known or (tokenize and as_dict) or not options.keys().isdisjoint(_RENDERED_OTHERWISE):
+        if self._changed or not known or (tokenize and as_dict) or not options.keys().isdisjoint(_RENDERED_OTHERWISE):
             return self.real.apply_chat_template(conversation, tools, **options)
         said = {name: value for name, value in options.items() if name not in ("tokenize", "return_dict")}
         if said.get("continue_final_message") and said.get("add_generation_prompt"):
@@ -134,7 +154,7 @@ def to_keep(tokenizer: Any) -> dict[str, Any] | None:
 def kept_tokenizer(stored: Mapping[str, Any], make: Callable[[], Any]) -> KeptTokenizer | None:
     """The tokenizer again; None if its file is gone or is another. make: the tokenizer of transformers."""
     with suppress(OSError, ValueError):
-        text = _path(stored["digest"]).read_text(encoding="utf-8")
+        text = read_text(_path(stored["digest"]))
         if hashlib.sha256(text.encode()).hexdigest() == stored["digest"]:
             return KeptTokenizer(Tokenizer.from_str(text), stored, make)
     return None

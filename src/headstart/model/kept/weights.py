@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
 from headstart.model.decoders.linears import lies_by_inputs, linear_of
-from headstart.model.decoders.parts import part, rotation
+from headstart.model.decoders.parts import part
 from headstart.model.gguf.files import is_gguf, open_gguf
 from headstart.model.grouped import StoredWeights
 from headstart.model.kept.config import KeptConfig
@@ -29,6 +29,11 @@ ReadFloats = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
 ReadCodes = Callable[[str], StoredWeights]
 """The matrix of a parameter that is codes."""
 
+_BLOCK = 4096
+"""Positions of which rotations are compared at a time."""
+_COMPARED = 2**15
+"""Positions that are compared for shorter texts too, so that a longer one finds what was kept."""
+
 
 class KeptModel(nn.Module):
     """The root of the tree: what a decoder and a runner ask of a model."""
@@ -42,16 +47,17 @@ class KeptModel(nn.Module):
         return part(self, self.config.recipe.embedding)
 
 
-def listed(model: Any, length: int) -> Passed | None:
+def listed(model: Any, length: int, limit: int) -> Passed | None:
     """What a model of transformers holds, before a decoder takes it; None where that cannot be said in a list.
 
-    length: of the longest text.
+    length: of the longest text. limit: that the model was built for; a rotation may change itself behind it.
     """
     recipe = find_recipe(model.config)
     if recipe is None or model.device.type != "cpu" or any(mlp.numbers for mlp in _mlps(recipe)):
         return None
+    length = max(length, min(limit, _COMPARED))
     leaves, turns = _leaves(model, recipe), _rotations(model, recipe, length)
-    return None if leaves is None or turns is None else Passed(leaves, turns, "")
+    return None if leaves is None or turns is None else Passed(leaves, turns, length, "")
 
 
 def _mlps(recipe: Recipe) -> list[Mlp]:
@@ -117,10 +123,10 @@ def _rotations(model: Any, recipe: Recipe, length: int) -> dict[str, Rotation] |
             return None
         turns = found[f"{name}:{table}"] = Rotation(tuple(frequencies.float().tolist()), float(factor))
         mine = Rotary({table: turns}, pairs=pairs)
-        theirs = rotation(module, length, table=table or None, pairs=pairs)
-        ours = rotation(mine, length, table=table or None, pairs=pairs)
-        if not all(torch.equal(*each) for each in zip(theirs, ours, strict=True)):
-            return None
+        for first in range(0, length, _BLOCK):
+            given = torch.empty(1), torch.arange(first, min(first + _BLOCK, length))[None], *((table,) if table else ())
+            if not all(torch.equal(*each) for each in zip(module(*given), mine(*given), strict=True)):
+                return None
     return found
 
 
