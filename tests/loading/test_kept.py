@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from support.tiny import random_model
 import headstart as hs
 from headstart.base.files import cache_directory
 from headstart.loading import checkpoint as checkpoints
+from headstart.loading.info import describe
 from headstart.loading.load import Target
+from headstart.loading.options import TargetOptions
 from headstart.model import loading, native
 from headstart.model.kept import store
 from headstart.model.kept.config import KeptConfig
@@ -90,9 +93,21 @@ def test_every_family_has_the_same_logits_or_is_probed_again(name: str, tmp_path
     assert len(made) == (2 if name in NOT_KEPT else 1), f"{name}: {second.runner.decoder}"
 
 
-NOT_KEPT = {"apertus", "gpt2", "lfm3", "nemotron_h"}
+NOT_KEPT = {"apertus", "gpt2", "lfm3", "nemotron_h", "olmo_hybrid", "olmo_hybrid, no positions"}
 """Families that are probed at every start: numbers of activations, matrices by inputs, and tensors that files call
-otherwise than transformers."""
+otherwise than transformers, or hold apart where it joins them."""
+
+
+@pytest.mark.parametrize("of", [gguf, folder])
+def test_info_says_the_same_of_a_model_that_is_kept(of: Any, tmp_path: Path, made: list[str]) -> None:
+    source = of(tmp_path / ("m.gguf" if of is gguf else "m"))
+    asked = TargetOptions(dtype="float32", device="cpu")
+    before = describe(source, asked)
+    written(source, dtype="float32")
+    assert isinstance(Target(source, max_length=96).checkpoint.config, KeptConfig)
+    after = describe(source, asked)
+    assert replace(after, free=before.free) == before
+    assert all(each.weights > 0 for each in after.formats)
 
 
 def test_whatever_it_depends_on_is_probed_again(tmp_path: Path, made: list[str], monkeypatch: Any) -> None:

@@ -24,6 +24,7 @@ from headstart.model.decoders.fused import FusedDecoder, not_run
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.gguf.files import is_gguf, open_gguf
+from headstart.model.kept.config import real
 from headstart.model.memory import free_bytes
 from headstart.model.native.weights import why_not
 from headstart.model.quantised.checkpoint import plain
@@ -144,8 +145,8 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
         source, "target", device=device, dtype=loaded.dtype, max_length=asked.context,
         trust_remote_code=loaded.trust_remote_code, probe="always",
     )  # fmt: skip
-    config, text = checkpoint.config, checkpoint.config.get_text_config()
-    modules = _modules(checkpoint)
+    config = real(checkpoint.config)  # that of a kept model does not tell its class, of which modules are made
+    text, modules = config.get_text_config(), _modules(config, checkpoint.source)
     recipe, no_recipe = _recipe(config, modules)
     held = _held(checkpoint.source)
     counted = None if modules is None else _Counted.of(modules)
@@ -184,12 +185,12 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
     )
 
 
-def _modules(checkpoint: Checkpoint) -> Any:
+def _modules(config: Any, source: str) -> Any:
     """The model without its weights; None for one whose class is in its own repository."""
-    config = plain(checkpoint.config)
+    config = plain(config)
     if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         return None
-    with reading(checkpoint.source):
+    with reading(source):
         return without_memory(config)
 
 

@@ -146,7 +146,7 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
     floats, codes = _gguf(source, config) if is_gguf(source) else _folder(source, config)
 
     for leaf in passed.leaves:
-        owner, last = _owner(model, leaf.name, recipe)
+        owner, last = _owner(model, leaf.name)
         if leaf.kind == "none":
             owner.register_parameter(last, None)
         elif leaf.kind == "parameter":
@@ -155,7 +155,7 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
         else:
             owner.add_module(last, _layer(model, leaf, floats, codes))
     for name, table, pairs in _ropes(recipe):
-        owner, last = _owner(model, name, recipe)
+        owner, last = _owner(model, name)
         if not hasattr(owner, last):
             owner.add_module(last, Rotary({}, pairs=pairs))
         getattr(owner, last).tables[table] = passed.rotations[f"{name}:{table}"]
@@ -163,7 +163,8 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
 
 
 def holds(source: str, config: Any, passed: Passed) -> bool:
-    """Whether the files have the tensors of the list under these names: transformers renames those of some models."""
+    """Whether the files have the tensors of the list under these names: transformers renames those of some models, and
+    joins some, such as the three convolutions of olmo_hybrid."""
     if is_gguf(source):
         return True
     from headstart.model.quantised.tensors import Tensors
@@ -198,14 +199,13 @@ def _layer(model: KeptModel, leaf: Leaf, floats: ReadFloats, codes: ReadCodes) -
     return made
 
 
-def _owner(model: nn.Module, name: str, recipe: Recipe) -> tuple[nn.Module, str]:
+def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     """The module that holds what a name says, made where there is none yet; and the last part of the name."""
     *path, last = name.split(".")
-    owner, so_far = model, ""
-    for each in path:
-        so_far = f"{so_far}.{each}" if so_far else each
+    owner = model
+    for each, below in zip(path, name.split(".")[1:], strict=True):
         if each not in owner._modules:
-            owner.add_module(each, nn.ModuleList() if so_far == recipe.stack else nn.Module())
+            owner.add_module(each, nn.ModuleList() if below.isdigit() else nn.Module())
         owner = getattr(owner, each)
     return owner, last
 
