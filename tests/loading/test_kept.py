@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from headstart.loading import checkpoint as checkpoints
 from headstart.loading.info import describe
 from headstart.loading.load import Target
 from headstart.loading.options import TargetOptions
-from headstart.model import loading, native
+from headstart.model import native
 from headstart.model.kept import store
 from headstart.model.kept.config import KeptConfig
 from headstart.model.kept.tokenizer import KeptTokenizer
@@ -33,25 +32,10 @@ from headstart.model.kept.tokenizer import KeptTokenizer
 GREEDY = hs.Sampling(max_tokens=12, temperature=0.0, ignore_eos=True, logprobs=0)
 PROMPT = [5, 6, 7, 8, 9, 3, 11]
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="no row kernels here, and nothing else is kept")
-
-
-@pytest.fixture(autouse=True)
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The sources of which modules were made; tiny models are kept too, in a cache of their own."""
-    kernels, cache, found = cache_directory("kernels"), tmp_path / "cache", list[str]()
-    (cache / "headstart").mkdir(parents=True)
-    (cache / "headstart" / "kernels").symlink_to(kernels, target_is_directory=True)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr(checkpoints, "WORTH_KEEPING", 0)
-    load_weights = loading.load_weights
-
-    def counted(source: str, *given: Any, **options: Any) -> Any:
-        found.append(source)
-        return load_weights(source, *given, **options)
-
-    monkeypatch.setattr(loading, "load_weights", counted)
-    return found
+pytestmark = [
+    pytest.mark.skipif(not native.available(), reason="no row kernels here, and nothing else is kept"),
+    pytest.mark.usefixtures("made"),
+]
 
 
 def gguf(path: Path, kind: Q = Q.Q4_0, **more: Any) -> Path:

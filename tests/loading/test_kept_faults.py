@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,25 +31,10 @@ from headstart.model.longrope import turns_by_length
 
 CPU = torch.device("cpu")
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="no row kernels here, and nothing else is kept")
-
-
-@pytest.fixture(autouse=True)
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The sources of which modules were made; tiny models are kept too, in a cache of their own."""
-    kernels, cache, found = cache_directory("kernels"), tmp_path / "cache", list[str]()
-    (cache / "headstart").mkdir(parents=True)
-    (cache / "headstart" / "kernels").symlink_to(kernels, target_is_directory=True)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr(checkpoints, "WORTH_KEEPING", 0)
-    load_weights = loading.load_weights
-
-    def counted(source: str, *given: Any, **options: Any) -> Any:
-        found.append(source)
-        return load_weights(source, *given, **options)
-
-    monkeypatch.setattr(loading, "load_weights", counted)
-    return found
+pytestmark = [
+    pytest.mark.skipif(not native.available(), reason="no row kernels here, and nothing else is kept"),
+    pytest.mark.usefixtures("made"),
+]
 
 
 def gguf(path: Path, **more: Any) -> Path:
