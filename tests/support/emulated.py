@@ -49,7 +49,7 @@ def lacking() -> str | None:
 
 def program(level: Level) -> Path:
     """The kernels of a level with the driver, as a program; compiled if it is not in the cache directory yet."""
-    flags = flags_of(native.MAIN, level)
+    flags = flags_of(level)
     compiled = _made("o", (*sources_of(native.MAIN),), (*flags, "-c", str(native.MAIN)), level)
     link = ("-O2", "-std=c++17", str(compiled), str(_DRIVER), "-static", "-pthread")
     return _made("program", (_DRIVER,), link, level)

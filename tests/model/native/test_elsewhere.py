@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def program(compiler: str, level: Level, path: Path, *flags: str) -> Path:
-    options = (*compiling.flags_of(MAIN, level), *flags, "-I", str(MAIN.parent), "-pthread", "-static")
+    options = (*compiling.flags_of(level), *flags, "-I", str(MAIN.parent), "-pthread", "-static")
     done = subprocess.run(
         [compiler, *options, str(DRIVER), "-o", str(path)], capture_output=True, text=True, check=False
     )
