@@ -56,7 +56,11 @@ def recipe_for(model: Any) -> Recipe:
 def _check_modules(owner: Any, layer: Layer) -> None:
     """Raise `UnsupportedModel` where modules of a layer have other sizes than its recipe says."""
     attention, recurrence = layer.attends, layer.recurs
-    joined = [] if layer.feed_forward is None else [_gate_up(layer.feed_forward)]
+    joined = [] if layer.dense is None else [_gate_up(layer.dense)]
+    if layer.experts is not None:
+        from headstart.model.decoders.experts import check_experts  # most models have none
+
+        check_experts(owner, layer.experts)
     if attention is not None:
         joined.append(_queries_keys_values(attention))
         for norm in (attention.q_norm, attention.k_norm):
@@ -219,7 +223,18 @@ def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
     """One layer that computes what a recurrent layer reads, in the order that its class says."""
     linear = side_by_side([part(owner, name) for name in mixer.inputs])
     _check_outputs(linear.out_features, mixer.outputs, mixer.inputs)
+    if isinstance(mixer, DeltaRule) and mixer.by_key_head:
+        return _reordered(linear, _by_part(mixer))
     return linear
+
+
+def _by_part(mixer: DeltaRule) -> Tensor:
+    """Which output of the stored layers, which lie by key heads, each output of ours is."""
+    heads, each = mixer.key_heads, mixer.heads // mixer.key_heads
+    sizes = (mixer.key_dim, mixer.key_dim, each * mixer.value_dim, each * mixer.value_dim)
+    wide = torch.arange(heads * sum(sizes)).view(heads, -1).split(sizes, 1)
+    gates = heads * sum(sizes) + torch.arange(2 * mixer.heads).view(heads, 2, each)
+    return torch.cat([rows.reshape(-1) for rows in (*wide, gates[:, 0], gates[:, 1])])
 
 
 def convolution(owner: Any, mixer: Recurrent) -> tuple[Tensor, Tensor | None]:
@@ -297,7 +312,9 @@ def angles(
     """Cosine and sine [length, rotary / 2] in float32 of each angle, from the model's rotary module."""
     module = rope.module or recipe.rotary
     assert module is not None, "a recipe with rotation names its module"
-    cos, sin = rotation(part(model, module), length, device, table=rope.table, pairs=rope.table_pairs)
+    cos, sin = rotation(
+        part(model, module), length, device, table=rope.table, pairs=rope.table_pairs, once=rope.table_once
+    )
     if 2 * cos.shape[-1] != rope.rotary:
         raise UnsupportedModel(
             f"{2 * cos.shape[-1]} numbers of a head turn, and by the config {rope.rotary}",
@@ -307,12 +324,19 @@ def angles(
 
 
 def rotation(
-    rotary: Any, length: int, device: torch.device | None = None, *, table: str | None = None, pairs: bool = False
+    rotary: Any,
+    length: int,
+    device: torch.device | None = None,
+    *,
+    table: str | None = None,
+    pairs: bool = False,
+    once: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and sine [length, dim / 2] in float32, of a rotary module of transformers. table, pairs: see `Rope`."""
+    """Cosine and sine [length, dim / 2] in float32, of a rotary module of transformers. table, pairs, once: see
+    `Rope`."""
     given = (torch.empty(1, device=device), torch.arange(length, device=device)[None])
     cos, sin = rotary(*given) if table is None else rotary(*given, table)
-    half = slice(None, None, 2) if pairs else slice(cos.shape[-1] // 2)
+    half = slice(None, None, 2) if pairs else slice(None) if once else slice(cos.shape[-1] // 2)
     return cos[0, :, half].float().contiguous(), sin[0, :, half].float().contiguous()
 
 
@@ -352,8 +376,16 @@ def factor(value: float, dtype: torch.dtype, *, rounded: bool) -> float:
     return float(torch.tensor(value, dtype=dtype)) if rounded else value
 
 
-def release(owner: Any, names: Sequence[str]) -> None:
-    """Drop linear layers below a module: their joined copies live elsewhere now, and two would not fit."""
+def release(owner: Any, layer: Layer) -> None:
+    """Drop the matrices of a layer: their copies live elsewhere now, and two would not fit."""
+    release_linears(owner, layer.linears)
+    for name in () if layer.experts is None else layer.experts.parameters:
+        path, _, last = name.rpartition(".")
+        delattr(part(owner, path) if path else owner, last)
+
+
+def release_linears(owner: Any, names: Sequence[str]) -> None:
+    """The same of linear layers below a module."""
     for name in names:
         path, _, last = name.rpartition(".")
         setattr(part(owner, path) if path else owner, last, nn.Identity())
