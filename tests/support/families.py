@@ -387,6 +387,28 @@ FAMILIES |= {
 """With a third of recurrent layers at least, and attention between them."""
 
 
+def _latent(**more: Any) -> dict[str, Any]:
+    """Sizes of latent attention, in which no two are equal."""
+    sizes = {
+        "num_key_value_heads": 4, "kv_lora_rank": 32, "q_lora_rank": 48, "qk_rope_head_dim": 16, "v_head_dim": 64,
+        "qk_nope_head_dim": 80, "attention_bias": True,
+    }  # fmt: skip
+    return _sizes(head_dim=None) | sizes | more
+
+
+_MSCALES = _YARN | {"mscale": 1.0, "mscale_all_dim": 0.7}
+
+FAMILIES |= {
+    "deepseek_v3": lambda: tf.DeepseekV3Config(**_latent(first_k_dense_replace=4, rope_parameters=_MSCALES)),
+    "deepseek_v3, halves": lambda: tf.DeepseekV3Config(
+        **_latent(first_k_dense_replace=4, q_lora_rank=None, rope_interleave=False, rope_parameters=_LINEAR)
+    ),
+    "minicpm3": lambda: tf.MiniCPM3Config(
+        **_latent(rope_parameters=_YARN, scale_emb=3.1, scale_depth=0.9, dim_model_base=80)
+    ),
+}
+
+
 def config_of(name: str) -> Any:
     """A config of one's own."""
     return copy.deepcopy(FAMILIES[name]())

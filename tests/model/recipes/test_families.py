@@ -29,6 +29,7 @@ from headstart.model.loading import adopt
 from headstart.model.longrope import fix_rotation
 from headstart.model.packed import Packed, Segment
 from headstart.model.recipes import BUILDERS, Recipe, recipe_of
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import Recurrent
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Rope
 from headstart.model.runner import ModelRunner
@@ -366,7 +367,7 @@ def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
         if isinstance(node, RECURRENCES) and field.type == "int":
             yield from ((f"{name}={other}", replace(node, **{name: other})) for other in (value // 2, 2 * value))
             continue
-        if name in STRUCTURE | ROUNDING:
+        if name in STRUCTURE | ROUNDING or (isinstance(node, Latent) and name == "gated"):  # it has no gate
             continue
         plain = [] if field.default is MISSING else [field.default]
         if name in PLAIN:

@@ -17,6 +17,7 @@ from headstart.model.decoders.linears import joined, lies_by_inputs, linear_of
 from headstart.model.planes import StateShape
 from headstart.model.reading import first_line
 from headstart.model.recipes import recipe_of
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
 
@@ -58,7 +59,7 @@ def _check_modules(owner: Any, layer: Layer) -> None:
     attention, recurrence = layer.attends, layer.recurs
     joined = [] if layer.feed_forward is None else [_gate_up(layer.feed_forward)]
     if attention is not None:
-        joined.append(_queries_keys_values(attention))
+        joined += [(attention.outputs, attention.qkv), *((wanted, (name,)) for name, wanted in attention.inner.items())]
         for norm in (attention.q_norm, attention.k_norm):
             if norm is not None:
                 head_gain(owner, norm, attention)
@@ -152,15 +153,15 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
     Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
     """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
-    _check_outputs(linear.out_features, *_queries_keys_values(attention))
+    _check_outputs(linear.out_features, attention.outputs, attention.qkv)
     order = _order(attention, linear.out_features)
-    return linear if order is None else _reordered(linear, order)
+    return linear if order is None else reordered(linear, order)
 
 
 def head_gain(owner: Any, norm: Norm, attention: Attention) -> Tensor | None:
     """The gain of a norm of queries or keys, in the order of `queries_keys_values`."""
     gain, order = gain_of(owner, norm), _turned(attention)
-    if gain is not None and gain.numel() not in {count * attention.dim for count in _gained(attention)}:
+    if gain is not None and gain.numel() not in attention.gains:
         raise UnsupportedModel(
             f"{norm.name} has {gain.numel()} numbers, which do not fit heads of {attention.dim} by the config",
             hint=_COMPARE,
@@ -171,23 +172,24 @@ def head_gain(owner: Any, norm: Norm, attention: Attention) -> Tensor | None:
     return gain.reshape(-1)[heads[:, order].reshape(-1)].reshape(gain.shape)
 
 
-def _gained(attention: Attention) -> set[int]:
-    """Of how many heads a gain of queries or keys may be."""
-    return {1} if attention.norm_over == "head" else {attention.heads, attention.kv_heads}
-
-
 def _turned(attention: Attention) -> Tensor | None:
     """The order of a head's numbers in which pairs lie a half apart; None where they do already."""
-    rope = attention.rope
+    return None if isinstance(attention, Latent) else halves_of_pairs(attention.rope, attention.dim)
+
+
+def halves_of_pairs(rope: Rope | None, dim: int) -> Tensor | None:
+    """The same of `dim` numbers, the first of which turn."""
     if rope is None or not rope.pairs:
         return None
-    order = torch.arange(attention.dim)
+    order = torch.arange(dim)
     order[: rope.rotary] = order[: rope.rotary].view(-1, 2).T.reshape(-1)
     return order
 
 
 def _order(attention: Attention, outputs: int) -> Tensor | None:
     """Which output of the stored layer each output of ours is; None for the same."""
+    if isinstance(attention, Latent):
+        return _latent_order(attention)
     dim, turned = attention.dim, _turned(attention)
     if attention.order == "parts" and turned is None and not attention.gated:
         return None
@@ -207,7 +209,27 @@ def _order(attention: Attention, outputs: int) -> Tensor | None:
     return rows.reshape(-1)
 
 
-def _reordered(linear: Any, order: Tensor) -> Any:
+def _latent_order(latent: Latent) -> Tensor | None:
+    turned = halves_of_pairs(latent.rope, latent.turning)
+    if turned is None:
+        return None
+    rows = torch.arange(latent.outputs)
+    queries, row, key = rows.split((latent.outputs - latent.dim, latent.rank, latent.turning))
+    if latent.q_rank is None:
+        queries = query_order(latent)
+    return torch.cat((queries, row, key[turned]))
+
+
+def query_order(latent: Latent) -> Tensor:
+    """Which output of the layer that makes its queries each number of them is."""
+    turned = halves_of_pairs(latent.rope, latent.turning)
+    rows = torch.arange(latent.query_outputs).view(latent.heads, -1)
+    nope, turning = rows.split((latent.nope, latent.turning), 1)
+    return torch.cat((nope, turning if turned is None else turning[:, turned]), 1).reshape(-1)
+
+
+def reordered(linear: Any, order: Tensor) -> Any:
+    """A layer whose outputs are those of another one in this order."""
     if isinstance(linear, GroupedLinear):
         bias = None if linear.bias is None else linear.bias[order]
         return GroupedLinear(linear.weights.read(order.numpy()), bias)
@@ -268,15 +290,6 @@ def gate_up(owner: Any, mlp: Mlp) -> Any:
     return linear
 
 
-def _queries_keys_values(attention: Attention) -> tuple[int, Sequence[str]]:
-    """How many outputs queries, keys and values are, and of which modules."""
-    kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
-    queries, by_head = attention.heads, attention.heads if attention.gate_by_head else 0
-    if attention.gated and not by_head:
-        queries *= 2
-    return attention.dim * (queries + kinds * attention.kv_heads) + by_head, attention.qkv
-
-
 def _gate_up(mlp: Mlp) -> tuple[int, Sequence[str]]:
     return mlp.width * (2 if mlp.gated else 1), mlp.gate_up
 
@@ -311,7 +324,10 @@ def rotation(
 ) -> tuple[Tensor, Tensor]:
     """Cosine and sine [length, dim / 2] in float32, of a rotary module of transformers. table, pairs: see `Rope`."""
     given = (torch.empty(1, device=device), torch.arange(length, device=device)[None])
-    cos, sin = rotary(*given) if table is None else rotary(*given, table)
+    found = rotary(*given) if table is None else rotary(*given, table)
+    if isinstance(found, Tensor):  # complex numbers, one for each angle: DeepSeek V2
+        return found.real[0].float().contiguous(), found.imag[0].float().contiguous()
+    cos, sin = found
     half = slice(None, None, 2) if pairs else slice(cos.shape[-1] // 2)
     return cos[0, :, half].float().contiguous(), sin[0, :, half].float().contiguous()
 
@@ -334,7 +350,7 @@ def xielu_numbers(module: Any) -> Tensor:
 
 def shapes(recipe: Recipe) -> dict[int, LayerShape]:
     """What each layer that has keys and values of its own stores."""
-    return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+    return {i: LayerShape(*each.kept) for i, each in recipe.stored.items()}
 
 
 def states(recipe: Recipe) -> dict[int, StateShape]:

@@ -55,10 +55,21 @@ class Mixer(ctypes.Structure):
     )
 
 
+class Latent(ctypes.Structure):
+    """struct Latent of latent.h. Made without arguments it is none."""
+
+    _fields_ = (
+        ("query", Product),
+        *((name, ctypes.POINTER(Product)) for name in ("keys", "values")),
+        *((name, _number) for name in ("rank", "nope", "value_dim")),
+    )
+
+
 class Layer(ctypes.Structure):
     """struct Layer of decoder.cpp."""
 
     _fields_ = (
+        ("latent", Latent),
         ("mixer", Mixer),
         *(
             (name, Norm)
@@ -154,7 +165,7 @@ class Batch(ctypes.Structure):
 
 
 MIRRORS: tuple[type[ctypes.Structure], ...] = (
-    Product, Norm, Mixer, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
+    Product, Norm, Latent, Mixer, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
 )  # fmt: skip
 
 
