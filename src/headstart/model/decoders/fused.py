@@ -29,8 +29,8 @@ from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
-from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.latent import Latent
+from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, windows_of
 
 

@@ -22,6 +22,7 @@ from headstart.model.recipes.recipe import Norm, Rope
 def queries(owner: Any, latent: Latent) -> Any:
     """The layer that makes queries of those of low rank, in the order of `parts.queries_keys_values`."""
     linear = part(owner, latent.q_b)
+    parts.check_outputs(linear.out_features, latent.query_outputs, (latent.q_b,))
     return parts.reordered(linear, parts.query_order(latent)) if latent.rope and latent.rope.pairs else linear
 
 
@@ -41,9 +42,7 @@ def keys_values(owner: Any, latent: Latent) -> tuple[Tensor, Tensor]:
 class TensorLatent:
     """Latent attention of a recipe: from normed rows to what goes into its output layer."""
 
-    def __init__(
-        self, owner: Any, latent: Latent, index: int, linear: type[PackedLinear] | type[PlainLinear]
-    ) -> None:
+    def __init__(self, owner: Any, latent: Latent, index: int, linear: type[PackedLinear] | type[PlainLinear]) -> None:
         self._latent, self._index = latent, index
         self._scores = Scores(latent.scaling, latent.window, latent.softcap, values=latent.rank)
         self._qkv = linear(parts.queries_keys_values(owner, latent))

@@ -66,7 +66,7 @@ def _check_modules(owner: Any, layer: Layer) -> None:
     if recurrence is not None:
         joined.append((recurrence.outputs, recurrence.inputs))
     for wanted, names in joined:
-        _check_outputs(sum(_outputs(part(owner, name)) for name in names), wanted, names)
+        check_outputs(sum(_outputs(part(owner, name)) for name in names), wanted, names)
 
 
 def find_recipe_for(model: Any) -> Recipe | None:
@@ -153,7 +153,7 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
     Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
     """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
-    _check_outputs(linear.out_features, attention.outputs, attention.qkv)
+    check_outputs(linear.out_features, attention.outputs, attention.qkv)
     order = _order(attention, linear.out_features)
     return linear if order is None else reordered(linear, order)
 
@@ -240,7 +240,7 @@ def reordered(linear: Any, order: Tensor) -> Any:
 def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
     """One layer that computes what a recurrent layer reads, in the order that its class says."""
     linear = side_by_side([part(owner, name) for name in mixer.inputs])
-    _check_outputs(linear.out_features, mixer.outputs, mixer.inputs)
+    check_outputs(linear.out_features, mixer.outputs, mixer.inputs)
     return linear
 
 
@@ -286,7 +286,7 @@ def check_shape(name: str, found: Sequence[int], wanted: Sequence[int]) -> None:
 def gate_up(owner: Any, mlp: Mlp) -> Any:
     """One layer that computes gate and up, or `up` alone."""
     linear = side_by_side([part(owner, name) for name in mlp.gate_up])
-    _check_outputs(linear.out_features, *_gate_up(mlp))
+    check_outputs(linear.out_features, *_gate_up(mlp))
     return linear
 
 
@@ -298,7 +298,7 @@ def _outputs(linear: Any) -> int:
     return int(linear.nf if lies_by_inputs(linear) else linear.out_features)
 
 
-def _check_outputs(found: int, wanted: int, names: Sequence[str]) -> None:
+def check_outputs(found: int, wanted: int, names: Sequence[str]) -> None:
     """Kernels would read what is not there."""
     if found != wanted:
         raise UnsupportedModel(f"{' and '.join(names)} have {found} outputs, and by the config {wanted}", hint=_COMPARE)

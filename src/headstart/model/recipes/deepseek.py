@@ -9,6 +9,11 @@ from headstart.model.recipes.latent import latent
 from headstart.model.recipes.recipe import Layer, Recipe
 from headstart.model.recipes.stated import Stated
 
+_OF_EXPERTS = (
+    "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size", "n_group", "topk_group",
+    "norm_topk_prob", "routed_scaling_factor",
+)  # fmt: skip
+
 
 def deepseek_v3(stated: Stated) -> Recipe:
     """Layers before `first_k_dense_replace` have an MLP."""
@@ -16,6 +21,7 @@ def deepseek_v3(stated: Stated) -> Recipe:
     count = stated.num_hidden_layers
     if stated.first_k_dense_replace < count:
         raise stated.refused("first_k_dense_replace", stated.first_k_dense_replace)
+    stated.without_effect(*_OF_EXPERTS)
     return decoder(stated, [layer] * count)
 
 
