@@ -44,7 +44,7 @@ class TensorLatent:
 
     def __init__(self, owner: Any, latent: Latent, index: int, linear: type[PackedLinear] | type[PlainLinear]) -> None:
         self._latent, self._index = latent, index
-        self._scores = Scores(latent.scaling, latent.window, latent.softcap, values=latent.rank)
+        self._scores = Scores(latent.scaling, values=latent.rank)
         self._qkv = linear(parts.queries_keys_values(owner, latent))
         self._q_b = None if latent.q_rank is None else linear(queries(owner, latent))
         # copies: the matrix that they are parts of is let go

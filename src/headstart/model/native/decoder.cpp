@@ -19,6 +19,7 @@
 
 #include "attention.h"
 #include "latent.h"
+#include "latent_tiles.h"
 #include "mixers.h"
 #include "norms.h"
 #include "products.h"
@@ -128,6 +129,7 @@ struct Scratch {
     float *queries;  // of a block, side by side: [dim, BLOCK]
     float *sums;     // of a product: see `sums_of`
     float *states;   // of one tile of a recurrent layer: see `states_of`
+    float *latents;  // of a block of queries by tiles: see `LatentRoom`
 };
 
 // Row buffers of a forward, kept from call to call: fresh pages would cost more than the work. They are sized before the
@@ -139,7 +141,7 @@ struct Buffers {
     std::vector<float> channels, gates, zeros;        // of recurrent layers: see `Mixed`
     std::vector<float> beside;                        // what recurrences beside attention add
     std::vector<float> scratch;
-    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0;  // numbers of each part of a thread's scratch
+    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0, latents = 0;  // numbers of a thread's scratch
 
     template <class T>
     static void grow(std::vector<T> &v, int64_t n) {
@@ -147,25 +149,26 @@ struct Buffers {
     }
 
     // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity` with
-    // queries of `dim`, or has `state_numbers` of states.
+    // queries of `dim`, or has `state_numbers` of states, or of latents by tiles.
     void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity, int64_t dim,
-                      int64_t state_numbers = 0) {
+                      int64_t state_numbers = 0, int64_t latent_numbers = 0) {
         row = round_up(row_numbers, LANES);
         tokens = capacity ? capacity + LANES : 0;
         queries = BLOCK * dim;
         sums = sums_of(count);
         states = state_numbers ? state_numbers + LANES : 0;
+        latents = latent_numbers;
         grow(scratch, std::max(threads, int64_t(1)) * numbers());
     }
 
-    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states; }
+    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states + latents; }
 
     Scratch of_member(Member &team) {
         float *own = scratch.data() + team.number() * numbers();
         float *scores = own + row, *weights = scores + BLOCK * tokens;
         float *sum = weights + tokens + queries, *state = sum + sums;
         state += (64 - uintptr_t(state) % 64) % 64 / sizeof(float);  // a vector that lies in two cache lines is read twice
-        return Scratch{team, own, scores, weights, weights + tokens, sum, state};
+        return Scratch{team, own, scores, weights, weights + tokens, sum, state, own + numbers() - latents};
     }
 };
 
@@ -379,6 +382,14 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
     };
     int64_t tasks = 0;
     for (int64_t segment = 0; segment < batch.segment_count; segment++) tasks += blocks_of(segment) * s.kv_heads;
+#if defined(HEADSTART_TILES)
+    if constexpr (sizeof(KV) == sizeof(BFloat16))
+        if (layer.latent.rank && by_tiles(s.dim, true)) {
+            attend_by_tiles(scratch.team, query, keys, visible, s, layer.latent.rank, layer.scaling, batch.segments,
+                            batch.segment_count, batch.slots, attended, scratch.latents);
+            tasks = 0;
+        }
+#endif
     scratch.team.each(tasks, [&](int64_t task) {
         int64_t segment = 0;
         for (; task >= blocks_of(segment) * s.kv_heads; segment++) task -= blocks_of(segment) * s.kv_heads;
@@ -662,7 +673,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
 // All memory of a forward. Throws where there is none.
 void grow(const Model &model, const Batch &batch, Buffers &b) {
     const int64_t padded = round_up(batch.count, 32);
-    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0, scales = 1;
+    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0, scales = 1, latents = 0;
     const int64_t visits = batch.walks ? batch.walks->visit_begin[batch.segment_count] : 0;
     for (int64_t l = 0; l < model.layer_count; l++) {
         const Layer &layer = model.layers[l];
@@ -675,6 +686,9 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
             for (const Product *p : {of.keys, of.values}) bytes = std::max(bytes, layer.heads * p->row_bytes());
             if (of.query.weights) bytes = std::max(bytes, of.query.row_bytes());
             row = std::max(row, layer.qkv.results);
+#if defined(HEADSTART_TILES)
+            if (by_tiles(layer.dim, model.bf16)) latents = std::max(latents, LatentRoom{layer.dim, of.rank}.numbers());
+#endif
         }
         if (const Mixer &m = layer.mixer; m.kind) {
             heads = std::max(heads, m.heads * m.value_dim);
@@ -709,7 +723,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     Buffers::grow(b.y, padded * widest);
     Buffers::grow(b.query, padded * heads);
     Buffers::grow(b.attended, padded * heads);
-    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states);
+    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states, latents);
 }
 
 // How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and

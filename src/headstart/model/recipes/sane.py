@@ -65,6 +65,8 @@ def _attention(found: Attention) -> Iterator[str]:
         sizes |= {"kv_lora_rank": found.rank, "qk_nope_head_dim": found.nope, "v_head_dim": found.value_dim}
         sizes |= {"qk_rope_head_dim": found.turning} | ({} if found.q_rank is None else {"q_lora_rank": found.q_rank})
         turning = found.turning
+        if found.window or found.softcap or found.sinks or found.v_norm or found.gated or found.keys_of is not None:
+            yield "latent attention has a window, sinks, a cap, a gate, a norm of values or another layer's keys"
     wrong = list(_sizes(**sizes))
     yield from wrong
     if not wrong and found.heads % found.kv_heads:
