@@ -177,6 +177,17 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "attn_output_gate": True, "full_attention_interval": 4, "mamba_ssm_dtype": "float32",
         "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False,
     },
+    "deepseek_v2": {
+        "aux_loss_alpha": 0.001, "ep_size": 1, "moe_layer_freq": 1, "scoring_func": "softmax", "seq_aux": True,
+    },
+    "deepseek_v3, experts": {
+        "ep_size": 1, "moe_layer_freq": 1, "num_nextn_predict_layers": 1, "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+    },
+    "glm4_moe_lite": {
+        "first_k_dense_replace": 2, "num_nextn_predict_layers": 1, "partial_rotary_factor": 1.0,
+        "topk_method": "noaux_tc",
+    },
     "smollm3": {"max_window_layers": 28, "pretraining_tp": 2},
 }  # fmt: skip
 """Fields of published files that the classes of transformers do not read, by family."""
@@ -387,6 +398,20 @@ FAMILIES |= {
 """With a third of recurrent layers at least, and attention between them."""
 
 
+def _experts(**more: Any) -> dict[str, Any]:
+    """Sizes of a mixture as most configs call them."""
+    return _sizes(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32) | more
+
+
+FAMILIES |= {
+    "qwen3_moe": lambda: tf.Qwen3MoeConfig(
+        **_experts(rope_parameters=_YARN, attention_bias=True, norm_topk_prob=True, mlp_only_layers=[1, 3])
+    ),
+    "qwen3_moe, every other": lambda: tf.Qwen3MoeConfig(**_experts(decoder_sparse_step=2)),
+}
+"""With experts. Weights that are no sums of 1 would show if they were made such."""
+
+
 def _latent(**more: Any) -> dict[str, Any]:
     """Sizes of latent attention, in which no two are equal."""
     sizes = {
@@ -394,6 +419,15 @@ def _latent(**more: Any) -> dict[str, Any]:
         "qk_nope_head_dim": 80, "attention_bias": True,
     }  # fmt: skip
     return _sizes(head_dim=None) | sizes | more
+
+
+def _routed(**more: Any) -> dict[str, Any]:
+    """The same with experts in the last two layers of four."""
+    sizes = {
+        "n_routed_experts": 12, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+        "n_group": 3, "topk_group": 2, "first_k_dense_replace": 2, "routed_scaling_factor": 1.7,
+    }  # fmt: skip
+    return _latent(**sizes | more)
 
 
 _MSCALES = _YARN | {"mscale": 1.0, "mscale_all_dim": 0.7}
@@ -405,6 +439,17 @@ FAMILIES |= {
     ),
     "minicpm3": lambda: tf.MiniCPM3Config(
         **_latent(rope_parameters=_YARN, scale_emb=3.1, scale_depth=0.9, dim_model_base=80)
+    ),
+    "youtu": lambda: tf.YoutuConfig(
+        **_latent(q_lora_rank=None, v_head_dim=32, rope_parameters=_DEFAULT, tie_word_embeddings=True)
+    ),
+    "deepseek_v2": lambda: tf.DeepseekV2Config(**_routed(rope_parameters=_MSCALES, mlp_bias=True, n_group=None)),
+    "deepseek_v2, groups": lambda: tf.DeepseekV2Config(
+        **_routed(topk_method="group_limited_greedy", q_lora_rank=None, rope_parameters=_DEFAULT)
+    ),
+    "deepseek_v3, experts": lambda: tf.DeepseekV3Config(**_routed(rope_parameters=_MSCALES)),
+    "glm4_moe_lite": lambda: tf.Glm4MoeLiteConfig(
+        **_routed(mlp_layer_types=["dense", "sparse"] * 2, rope_parameters=_DEFAULT)
     ),
 }
 

@@ -20,6 +20,7 @@ BUILDERS = {
     "bamba": "mamba.bamba",
     "cohere": "cohere.cohere",
     "cohere2": "cohere.cohere2",
+    "deepseek_v2": "deepseek.deepseek_v2",
     "deepseek_v3": "deepseek.deepseek_v3",
     "ernie4_5": "pairs.ernie4_5",
     "exaone4": "exaone.exaone4",
@@ -32,6 +33,7 @@ BUILDERS = {
     "gemma4_unified_text": "gemma4.gemma4",
     "glm": "glm.glm",
     "glm4": "glm.glm4",
+    "glm4_moe_lite": "deepseek.glm4_moe_lite",
     "gpt2": "gpt.gpt2",
     "gpt_bigcode": "gpt.gpt_bigcode",
     "gpt_neox": "gpt.gpt_neox",
@@ -60,11 +62,13 @@ BUILDERS = {
     "phi3": "phi.phi3",
     "qwen2": "llama.qwen2",
     "qwen3": "llama.qwen3",
+    "qwen3_moe": "mixtures.qwen3_moe",
     "qwen3_5_text": "qwen3_5.qwen3_5",
     "seed_oss": "llama.seed_oss",
     "smollm3": "smollm.smollm3",
     "stablelm": "layer_norm.stablelm",
     "starcoder2": "layer_norm.starcoder2",
+    "youtu": "deepseek.youtu",
 }
 """By the `model_type` of a config of transformers: file and function. A file is imported when a model needs it."""
 

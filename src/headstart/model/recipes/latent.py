@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from headstart.model.recipes.norms import Norm
 from headstart.model.recipes.recipe import Attention, Rope
@@ -74,8 +75,9 @@ class Latent(Attention):
         return self.heads, self.nope + self.turning, self.value_dim
 
 
-def latent(stated: Stated, *, pairs: bool) -> Latent:
-    """Latent attention as DeepSeek's configs state it. pairs: whether neighbouring numbers turn together."""
+def latent(stated: Stated, *more: str, pairs: bool) -> Latent:
+    """Latent attention as DeepSeek's configs state it. pairs: whether neighbouring numbers turn together. more: see
+    `Stated.rope`."""
     heads, rank, turning = stated.num_attention_heads, stated.kv_lora_rank, stated.qk_rope_head_dim
     nope, q_rank = stated.qk_nope_head_dim, stated.get("q_lora_rank")
     stated.must_be("num_key_value_heads", heads)  # a cache of keys and values has them all
@@ -86,7 +88,7 @@ def latent(stated: Stated, *, pairs: bool) -> Latent:
         heads,
         1,
         rank + turning,
-        _scaling(stated, nope + turning),
+        _scaling(stated.rope(*more), nope + turning),
         Rope(turning, pairs=pairs),
         qkv=(first, "self_attn.kv_a_proj_with_mqa"),
         q_norm=None if q_rank is None else Norm("self_attn.q_a_layernorm", INNER_EPS),
@@ -98,9 +100,8 @@ def latent(stated: Stated, *, pairs: bool) -> Latent:
     )
 
 
-def _scaling(stated: Stated, dim: int) -> float:
+def _scaling(rope: dict[str, Any], dim: int) -> float:
     """Of scores, which a longer rotation makes larger (YaRN, arXiv:2309.00071, as DeepSeek states it)."""
-    rope = stated.rope()
     scaling = float(dim) ** -0.5
     more = rope.get("mscale_all_dim")
     if rope.get("rope_type", "default") == "default" or not more or rope["factor"] <= 1:
