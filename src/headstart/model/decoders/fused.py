@@ -304,13 +304,11 @@ def latent_struct(owner: Any, of: Latent, weights: NativeWeights) -> structs.Lat
     if of.q_rank is not None:
         made.query = weights.product(latent.queries(owner, of))
     for name, matrices in zip(("keys", "values"), latent.keys_values(owner, of), strict=True):
-        products = (structs.Product * of.heads)()
-        for head, matrix in enumerate(matrices):
-            linear = GroupedLinear(int4.eight_bits(matrix)) if coded else linear_of(matrix)
-            products[head] = weights.product(linear)
-            products[head].results = of.heads * (of.dim if name == "keys" else of.value_dim)
-        setattr(made, name, ctypes.cast(products, ctypes.POINTER(structs.Product)))
-        weights.structure(products)
+        linears = (GroupedLinear(int4.eight_bits(each)) if coded else linear_of(each) for each in matrices)
+        products = (structs.Product * of.heads).from_address(weights.products(linears, of.heads))
+        for each in products:
+            each.results = of.heads * (of.dim if name == "keys" else of.value_dim)
+        setattr(made, name, products)
     return made
 
 

@@ -97,7 +97,7 @@ def tree(parts: Mapping[str, Any]) -> Any:
 
 def owner_of(layer: Layer, find: Callable[[str], Tensor | None]) -> Any:
     """What holds the weights of a layer with attention. find: a tensor, by its name below the layer."""
-    attention, mlp = layer.attention, layer.mlp
+    attention, mlp, experts = layer.attention, layer.dense, layer.experts
     held: dict[str, Any] = {
         norm.name: SimpleNamespace(weight=find(f"{norm.name}.weight"))
         for norm in (
@@ -105,12 +105,12 @@ def owner_of(layer: Layer, find: Callable[[str], Tensor | None]) -> Any:
         )
         if norm is not None and norm.name is not None
     }  # fmt: skip
-    for name in (*attention.qkv, attention.out, *mlp.gate_up, mlp.down):
+    for name in (*attention.qkv, *attention.inner, attention.out, *((*mlp.gate_up, mlp.down) if mlp else ())):
         weight = find(f"{name}.weight")
         assert weight is not None, "checked when it was read"
         held[name] = linear_of(weight, find(f"{name}.bias"))
-    if layer.factor is not None:
-        held[layer.factor] = find(layer.factor)
+    parameters = () if experts is None else (*experts.parameters, experts.router.weight, experts.router.choice_bias)
+    held |= {name: find(name) for name in (*parameters, layer.factor) if name is not None}
     return tree(held)
 
 
