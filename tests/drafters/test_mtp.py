@@ -205,10 +205,9 @@ def published(name: str, tensor: Tensor) -> dict[str, Tensor]:
         return {name: tensor}
     found = {}
     for number, matrix in enumerate(tensor):
-        for part, each in (
-            zip(("gate_proj", "up_proj"), matrix.chunk(2), strict=True) if "gate" in last else [(last, matrix)]
-        ):
-            found[f"{owner}.{number}.{part}.weight"] = each.clone()
+        joined = last == "gate_up_proj"
+        parts = zip(("gate_proj", "up_proj"), matrix.chunk(2), strict=True) if joined else [(last, matrix)]
+        found |= {f"{owner}.{number}.{part}.weight": each.clone() for part, each in parts}
     return found
 
 

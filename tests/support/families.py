@@ -424,8 +424,8 @@ def _latent(**more: Any) -> dict[str, Any]:
 def _routed(**more: Any) -> dict[str, Any]:
     """The same with experts in the last two layers of four."""
     sizes = {
-        "n_routed_experts": 12, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
-        "n_group": 3, "topk_group": 2, "first_k_dense_replace": 2, "routed_scaling_factor": 1.7,
+        "n_routed_experts": 16, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+        "n_group": 4, "topk_group": 2, "first_k_dense_replace": 2, "routed_scaling_factor": 1.7,
     }  # fmt: skip
     return _latent(**sizes | more)
 
@@ -441,7 +441,9 @@ FAMILIES |= {
         **_latent(rope_parameters=_YARN, scale_emb=3.1, scale_depth=0.9, dim_model_base=80)
     ),
     "youtu": lambda: tf.YoutuConfig(
-        **_latent(q_lora_rank=None, v_head_dim=32, rope_parameters=_DEFAULT, tie_word_embeddings=True)
+        **_latent(
+            q_lora_rank=None, v_head_dim=32, rope_parameters=_DEFAULT, tie_word_embeddings=True, pad_token_id=None
+        )
     ),
     "deepseek_v2": lambda: tf.DeepseekV2Config(**_routed(rope_parameters=_MSCALES, mlp_bias=True, n_group=None)),
     "deepseek_v2, groups": lambda: tf.DeepseekV2Config(

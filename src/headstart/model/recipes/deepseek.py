@@ -25,20 +25,13 @@ def deepseek_v2(stated: Stated) -> Recipe:
     stated.must_be("norm_topk_prob", False)  # the class of transformers passes it over
     if first >= count:
         return _dense(stated, dense)
-    method, groups = stated.topk_method, (1, 1)
+    method = stated.topk_method
+    stated.without_effect("n_group", "topk_group")  # unless the method has groups
+    router = Router(stated.num_experts_per_tok, factor=float(stated.routed_scaling_factor), wide=True)
     if method == "group_limited_greedy":
-        groups = stated.n_group, stated.topk_group
+        router = replace(router, groups=stated.n_group, groups_kept=stated.topk_group, group_best=1)
     elif method != "greedy":
         raise stated.refused("topk_method", method)
-    stated.without_effect("n_group", "topk_group")
-    router = Router(
-        stated.num_experts_per_tok,
-        groups=groups[0],
-        groups_kept=groups[1],
-        group_best=1,
-        factor=float(stated.routed_scaling_factor),
-        wide=True,
-    )
     return _mixed(stated, dense, [i >= first for i in range(count)], router)
 
 
