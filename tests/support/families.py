@@ -177,6 +177,17 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "attn_output_gate": True, "full_attention_interval": 4, "mamba_ssm_dtype": "float32",
         "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False,
     },
+    "deepseek_v2": {
+        "aux_loss_alpha": 0.001, "ep_size": 1, "moe_layer_freq": 1, "scoring_func": "softmax", "seq_aux": True,
+    },
+    "deepseek_v3, experts": {
+        "ep_size": 1, "moe_layer_freq": 1, "num_nextn_predict_layers": 1, "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+    },
+    "glm4_moe_lite": {
+        "first_k_dense_replace": 2, "num_nextn_predict_layers": 1, "partial_rotary_factor": 1.0,
+        "topk_method": "noaux_tc",
+    },
     "smollm3": {"max_window_layers": 28, "pretraining_tp": 2},
 }  # fmt: skip
 """Fields of published files that the classes of transformers do not read, by family."""
@@ -515,6 +526,50 @@ FAMILIES |= {
     ),
 }
 """With experts. Weights that are no sums of 1 would show if they were made such."""
+
+
+def _latent(**more: Any) -> dict[str, Any]:
+    """Sizes of latent attention, in which no two are equal."""
+    sizes = {
+        "num_key_value_heads": 4, "kv_lora_rank": 32, "q_lora_rank": 48, "qk_rope_head_dim": 16, "v_head_dim": 64,
+        "qk_nope_head_dim": 80, "attention_bias": True,
+    }  # fmt: skip
+    return _sizes(head_dim=None) | sizes | more
+
+
+def _routed(**more: Any) -> dict[str, Any]:
+    """The same with experts in the last two layers of four."""
+    sizes = {
+        "n_routed_experts": 16, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+        "n_group": 4, "topk_group": 2, "first_k_dense_replace": 2, "routed_scaling_factor": 1.7,
+    }  # fmt: skip
+    return _latent(**sizes | more)
+
+
+_MSCALES = _YARN | {"mscale": 1.0, "mscale_all_dim": 0.7}
+
+FAMILIES |= {
+    "deepseek_v3": lambda: tf.DeepseekV3Config(**_latent(first_k_dense_replace=4, rope_parameters=_MSCALES)),
+    "deepseek_v3, halves": lambda: tf.DeepseekV3Config(
+        **_latent(first_k_dense_replace=4, q_lora_rank=None, rope_interleave=False, rope_parameters=_LINEAR)
+    ),
+    "minicpm3": lambda: tf.MiniCPM3Config(
+        **_latent(rope_parameters=_YARN, scale_emb=3.1, scale_depth=0.9, dim_model_base=80)
+    ),
+    "youtu": lambda: tf.YoutuConfig(
+        **_latent(
+            q_lora_rank=None, v_head_dim=32, rope_parameters=_DEFAULT, tie_word_embeddings=True, pad_token_id=None
+        )
+    ),
+    "deepseek_v2": lambda: tf.DeepseekV2Config(**_routed(rope_parameters=_MSCALES, mlp_bias=True, n_group=None)),
+    "deepseek_v2, groups": lambda: tf.DeepseekV2Config(
+        **_routed(topk_method="group_limited_greedy", q_lora_rank=None, rope_parameters=_DEFAULT)
+    ),
+    "deepseek_v3, experts": lambda: tf.DeepseekV3Config(**_routed(rope_parameters=_MSCALES)),
+    "glm4_moe_lite": lambda: tf.Glm4MoeLiteConfig(
+        **_routed(mlp_layer_types=["dense", "sparse"] * 2, rope_parameters=_DEFAULT)
+    ),
+}
 
 
 def config_of(name: str) -> Any:

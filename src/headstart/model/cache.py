@@ -29,6 +29,7 @@ class LayerShape:
     heads: int
     key_dim: int
     value_dim: int
+    """0: the first numbers of a key are its value (latent attention)."""
 
     @property
     def numbers_per_token(self) -> int:

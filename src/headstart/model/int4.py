@@ -13,8 +13,10 @@ from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.linears import lies_by_inputs
-from headstart.model.decoders.parts import plain, recipe_for
+from headstart.model.decoders.parts import part, plain, recipe_for
 from headstart.model.grouped import GroupedWeights
+from headstart.model.recipes import Recipe
+from headstart.model.recipes.latent import Latent
 from headstart.model.threads import threads
 
 GROUP = 32
@@ -39,15 +41,15 @@ KINDS = ("int4", "int8-grouped")
 
 
 def round_matrices(model: Any, kind: str = "int4") -> None:
-    """Replace every linear layer of a model in place: 4-bit codes, and 8-bit codes for the output head; or
-    8-bit codes for all.
+    """Replace every linear layer of a model in place: 4-bit codes, and 8-bit codes for the output head and for what
+    makes keys and values of latents; or 8-bit codes for all.
 
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
     """
-    why = ""
+    why, finer = "", [model.lm_head]
     try:
-        recipe_for(model)
+        finer += _finer(model, recipe_for(model))
     except UnsupportedModel as refused:
         why = f": {refused.message}"
     if why or not can_run(model.device):
@@ -60,9 +62,15 @@ def round_matrices(model: Any, kind: str = "int4") -> None:
             if isinstance(child, nn.Linear) or lies_by_inputs(child):
                 linear = plain(child)
                 weight, bias = linear.weight.detach(), linear.bias
-                eight = kind != "int4" or child is model.lm_head
+                eight = kind != "int4" or child in finer
                 rounded = eight_bits(weight) if eight else four_bits(weight)
                 setattr(module, name, GroupedLinear(rounded, None if bias is None else bias.detach()))
+
+
+def _finer(model: Any, recipe: Recipe) -> list[nn.Module]:
+    """The layers that decoders take apart, transpose, and round once more."""
+    layers = zip(part(model, recipe.stack), recipe.layers, strict=True)
+    return [part(owner, layer.attends.kv_b) for owner, layer in layers if isinstance(layer.attends, Latent)]
 
 
 def four_bits(weight: Tensor) -> GroupedWeights:

@@ -203,7 +203,7 @@ def _without_kernels() -> Iterator[None]:
 def _stored(recipe: Recipe) -> dict[int, LayerShape]:
     """What transformers' modules store: also the layers that attend to the keys of another (Gemma 4) do."""
     attentions = ((i, layer.attends) for i, layer in enumerate(recipe.layers))
-    return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in attentions if each is not None}
+    return {i: LayerShape(*each.kept_by_modules) for i, each in attentions if each is not None}
 
 
 class _ShapeRecorder(KVCache):

@@ -20,6 +20,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.drafters.ngram import NgramDrafter
 from headstart.loading.assembly import assemble
 from headstart.model import int4, native
+from headstart.model.decoders.experts import chosen_by
 from headstart.model.decoders.fused import FusedDecoder, not_run
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.lean import LeanDecoder, TensorNorm
@@ -29,6 +30,8 @@ from headstart.model.loading import adopt
 from headstart.model.longrope import fix_rotation
 from headstart.model.packed import Packed, Segment
 from headstart.model.recipes import BUILDERS, Recipe, recipe_of
+from headstart.model.recipes.experts import Router
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import Recurrent
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Rope
 from headstart.model.runner import ModelRunner
@@ -376,7 +379,9 @@ def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
         if isinstance(node, RECURRENCES) and field.type == "int":
             yield from ((f"{name}={other}", replace(node, **{name: other})) for other in (value // 2, 2 * value))
             continue
-        if name in STRUCTURE | ROUNDING:
+        if name in STRUCTURE | ROUNDING or (isinstance(node, Latent) and name == "gated"):  # it has no gate
+            continue
+        if name == "least_sum" and value < 1e-12:  # see `test_weights_that_are_all_nothing_stay_so`
             continue
         plain = [] if field.default is MISSING else [field.default]
         if name in PLAIN:
@@ -446,6 +451,14 @@ def test_each_field_of_its_recipe_is_needed(name: str, half: int) -> None:
         if not off > CLEAR:
             unseen.append(f"{path}: {off:.1e}")
     assert not unseen
+
+
+def test_weights_that_are_all_nothing_stay_so() -> None:
+    """DeepSeek adds 1e-20 to the sum that weights are divided by, which shows where they are all 0."""
+    router = Router(2, "sigmoid", normalised=True, least_sum=1e-20)
+    logits = torch.full((1, 8), -200.0)
+    assert chosen_by(logits, router, None)[1].tolist() == [[0.0, 0.0]]
+    assert chosen_by(logits, replace(router, least_sum=0.0), None)[1].isnan().all()
 
 
 @every_family

@@ -73,6 +73,8 @@ class Scores:
     window: int | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
+    values: int | None = None
+    """So many of a key's first numbers are its value, in latent attention; None: there are values beside keys."""
 
 
 def attend_packed(
@@ -92,6 +94,8 @@ def attend_packed(
             start = packed.starts[index] + segment.held
             key, value = (part[0, :, begin:end] for part in new)
             keys, values = cache.write(layer, segment.slot, start, key, value)
+        if scores.values is not None:
+            values = keys[..., : scores.values]
         mask = packed.mask(index, query.shape[1] // keys.shape[1], scores.window)
         outputs.append(_attend(query[:, :, begin:end], keys, values, mask, scores))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from headstart.base.errors import InvalidBatch
-from headstart.model import native
+from headstart.model import int4, native
 from headstart.model.cache import LayerShape, Slots
-from headstart.model.decoders import parts
+from headstart.model.decoders import latent, parts
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import part
@@ -29,6 +29,7 @@ from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, windows_of
 
@@ -290,8 +291,25 @@ class FusedLayers:
         made.cosine, made.sine = self._angles_of(attention.rope)
         if (factors := parts.query_factors(attention, self._length)) is not None:
             made.query_factors = weights.pointer(factors)
+        if isinstance(attention, Latent):
+            made.latent = latent_struct(owner, attention, weights)
         if attention.sinks is not None:
             made.sinks = weights.pointer(part(owner, attention.sinks).float())
+
+
+def latent_struct(owner: Any, of: Latent, weights: NativeWeights) -> structs.Latent:
+    """Latent attention as the kernels read it. Its matrices of each head are codes of 8 bits where it has codes."""
+    made = structs.Latent(rank=of.rank, nope=of.nope, value_dim=of.value_dim)
+    coded = isinstance(part(owner, of.kv_b), GroupedLinear)
+    if of.q_rank is not None:
+        made.query = weights.product(latent.queries(owner, of))
+    for name, matrices in zip(("keys", "values"), latent.keys_values(owner, of), strict=True):
+        linears = (GroupedLinear(int4.eight_bits(each)) if coded else linear_of(each) for each in matrices)
+        products = (structs.Product * of.heads).from_address(weights.products(linears, of.heads))
+        for each in products:
+            each.results = of.heads * (of.dim if name == "keys" else of.value_dim)
+        setattr(made, name, products)
+    return made
 
 
 def mixer_struct(owner: Any, mixer: Recurrent, weights: NativeWeights) -> structs.Mixer:

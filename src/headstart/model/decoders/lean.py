@@ -21,11 +21,13 @@ from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders import parts
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits
+from headstart.model.decoders.latent import TensorLatent
 from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, linear_of
 from headstart.model.decoders.operations import activated, normed, rotate, signed
 from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, TokenInputs
 
 if TYPE_CHECKING:
@@ -221,7 +223,9 @@ class TensorLayer:
         mlp = None if layer.experts else layer.dense
         self._layer, self._index = layer, index
         self._mixers = [
-            TensorAttention(owner, mixer, index, linear, dtype)
+            TensorLatent(owner, mixer, index, linear)
+            if isinstance(mixer, Latent)
+            else TensorAttention(owner, mixer, index, linear, dtype)
             if isinstance(mixer, Attention)
             else _tensor_mixer(owner, mixer, linear)
             for mixer in layer.mixers
@@ -265,7 +269,7 @@ class TensorLayer:
             z = norms["attention_in"](x)
         for mixer, out, of in zip(self._mixers, self._outs, layer.mixers, strict=True):
             assert z is not None
-            if isinstance(mixer, TensorAttention):
+            if isinstance(mixer, TensorAttention | TensorLatent):
                 attended = mixer(z, turns, packed)
             else:
                 assert packed.cache.states is not None, "a recurrent layer runs on a cache with states"

@@ -17,6 +17,7 @@ from headstart.model.decoders.linears import joined, lies_by_inputs, linear_of
 from headstart.model.planes import StateShape
 from headstart.model.reading import first_line
 from headstart.model.recipes import recipe_of
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
 
@@ -62,14 +63,14 @@ def _check_modules(owner: Any, layer: Layer) -> None:
 
         check_experts(owner, layer.experts)
     if attention is not None:
-        joined.append(_queries_keys_values(attention))
+        joined += [(attention.outputs, attention.qkv), *((wanted, (name,)) for name, wanted in attention.inner.items())]
         for norm in (attention.q_norm, attention.k_norm):
             if norm is not None:
                 head_gain(owner, norm, attention)
     if recurrence is not None:
         joined.append((recurrence.outputs, recurrence.inputs))
     for wanted, names in joined:
-        _check_outputs(sum(_outputs(part(owner, name)) for name in names), wanted, names)
+        check_outputs(sum(_outputs(part(owner, name)) for name in names), wanted, names)
 
 
 def find_recipe_for(model: Any) -> Recipe | None:
@@ -96,7 +97,7 @@ def tree(parts: Mapping[str, Any]) -> Any:
 
 def owner_of(layer: Layer, find: Callable[[str], Tensor | None]) -> Any:
     """What holds the weights of a layer with attention. find: a tensor, by its name below the layer."""
-    attention, mlp = layer.attention, layer.mlp
+    attention, mlp, experts = layer.attention, layer.dense, layer.experts
     held: dict[str, Any] = {
         norm.name: SimpleNamespace(weight=find(f"{norm.name}.weight"))
         for norm in (
@@ -104,12 +105,12 @@ def owner_of(layer: Layer, find: Callable[[str], Tensor | None]) -> Any:
         )
         if norm is not None and norm.name is not None
     }  # fmt: skip
-    for name in (*attention.qkv, attention.out, *mlp.gate_up, mlp.down):
+    for name in (*attention.qkv, *attention.inner, attention.out, *((*mlp.gate_up, mlp.down) if mlp else ())):
         weight = find(f"{name}.weight")
         assert weight is not None, "checked when it was read"
         held[name] = linear_of(weight, find(f"{name}.bias"))
-    if layer.factor is not None:
-        held[layer.factor] = find(layer.factor)
+    parameters = () if experts is None else (*experts.parameters, experts.router.weight, experts.router.choice_bias)
+    held |= {name: find(name) for name in (*parameters, layer.factor) if name is not None}
     return tree(held)
 
 
@@ -156,15 +157,15 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
     Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
     """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
-    _check_outputs(linear.out_features, *_queries_keys_values(attention))
+    check_outputs(linear.out_features, attention.outputs, attention.qkv)
     order = _order(attention, linear.out_features)
-    return linear if order is None else _reordered(linear, order)
+    return linear if order is None else reordered(linear, order)
 
 
 def head_gain(owner: Any, norm: Norm, attention: Attention) -> Tensor | None:
     """The gain of a norm of queries or keys, in the order of `queries_keys_values`."""
     gain, order = gain_of(owner, norm), _turned(attention)
-    if gain is not None and gain.numel() not in {count * attention.dim for count in _gained(attention)}:
+    if gain is not None and gain.numel() not in attention.gains:
         raise UnsupportedModel(
             f"{norm.name} has {gain.numel()} numbers, which do not fit heads of {attention.dim} by the config",
             hint=_COMPARE,
@@ -175,23 +176,24 @@ def head_gain(owner: Any, norm: Norm, attention: Attention) -> Tensor | None:
     return gain.reshape(-1)[heads[:, order].reshape(-1)].reshape(gain.shape)
 
 
-def _gained(attention: Attention) -> set[int]:
-    """Of how many heads a gain of queries or keys may be."""
-    return {1} if attention.norm_over == "head" else {attention.heads, attention.kv_heads}
-
-
 def _turned(attention: Attention) -> Tensor | None:
     """The order of a head's numbers in which pairs lie a half apart; None where they do already."""
-    rope = attention.rope
+    return None if isinstance(attention, Latent) else halves_of_pairs(attention.rope, attention.dim)
+
+
+def halves_of_pairs(rope: Rope | None, dim: int) -> Tensor | None:
+    """The same of `dim` numbers, the first of which turn."""
     if rope is None or not rope.pairs:
         return None
-    order = torch.arange(attention.dim)
+    order = torch.arange(dim)
     order[: rope.rotary] = order[: rope.rotary].view(-1, 2).T.reshape(-1)
     return order
 
 
 def _order(attention: Attention, outputs: int) -> Tensor | None:
     """Which output of the stored layer each output of ours is; None for the same."""
+    if isinstance(attention, Latent):
+        return _latent_order(attention)
     dim, turned = attention.dim, _turned(attention)
     if attention.order == "parts" and turned is None and not attention.gated:
         return None
@@ -211,7 +213,27 @@ def _order(attention: Attention, outputs: int) -> Tensor | None:
     return rows.reshape(-1)
 
 
-def _reordered(linear: Any, order: Tensor) -> Any:
+def _latent_order(latent: Latent) -> Tensor | None:
+    turned = halves_of_pairs(latent.rope, latent.turning)
+    if turned is None:
+        return None
+    rows = torch.arange(latent.outputs)
+    queries, row, key = rows.split((latent.outputs - latent.dim, latent.rank, latent.turning))
+    if latent.q_rank is None:
+        queries = query_order(latent)
+    return torch.cat((queries, row, key[turned]))
+
+
+def query_order(latent: Latent) -> Tensor:
+    """Which output of the layer that makes its queries each number of them is."""
+    turned = halves_of_pairs(latent.rope, latent.turning)
+    rows = torch.arange(latent.query_outputs).view(latent.heads, -1)
+    nope, turning = rows.split((latent.nope, latent.turning), 1)
+    return torch.cat((nope, turning if turned is None else turning[:, turned]), 1).reshape(-1)
+
+
+def reordered(linear: Any, order: Tensor) -> Any:
+    """A layer whose outputs are those of another one in this order."""
     if isinstance(linear, GroupedLinear):
         bias = None if linear.bias is None else linear.bias[order]
         return GroupedLinear(linear.weights.read(order.numpy()), bias)
@@ -222,9 +244,9 @@ def _reordered(linear: Any, order: Tensor) -> Any:
 def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
     """One layer that computes what a recurrent layer reads, in the order that its class says."""
     linear = side_by_side([part(owner, name) for name in mixer.inputs])
-    _check_outputs(linear.out_features, mixer.outputs, mixer.inputs)
+    check_outputs(linear.out_features, mixer.outputs, mixer.inputs)
     if isinstance(mixer, DeltaRule) and mixer.by_key_head:
-        return _reordered(linear, _by_part(mixer))
+        return reordered(linear, _by_part(mixer))
     return linear
 
 
@@ -279,17 +301,8 @@ def check_shape(name: str, found: Sequence[int], wanted: Sequence[int]) -> None:
 def gate_up(owner: Any, mlp: Mlp) -> Any:
     """One layer that computes gate and up, or `up` alone."""
     linear = side_by_side([part(owner, name) for name in mlp.gate_up])
-    _check_outputs(linear.out_features, *_gate_up(mlp))
+    check_outputs(linear.out_features, *_gate_up(mlp))
     return linear
-
-
-def _queries_keys_values(attention: Attention) -> tuple[int, Sequence[str]]:
-    """How many outputs queries, keys and values are, and of which modules."""
-    kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
-    queries, by_head = attention.heads, attention.heads if attention.gate_by_head else 0
-    if attention.gated and not by_head:
-        queries *= 2
-    return attention.dim * (queries + kinds * attention.kv_heads) + by_head, attention.qkv
 
 
 def _gate_up(mlp: Mlp) -> tuple[int, Sequence[str]]:
@@ -300,7 +313,7 @@ def _outputs(linear: Any) -> int:
     return int(linear.nf if lies_by_inputs(linear) else linear.out_features)
 
 
-def _check_outputs(found: int, wanted: int, names: Sequence[str]) -> None:
+def check_outputs(found: int, wanted: int, names: Sequence[str]) -> None:
     """Kernels would read what is not there."""
     if found != wanted:
         raise UnsupportedModel(f"{' and '.join(names)} have {found} outputs, and by the config {wanted}", hint=_COMPARE)
@@ -335,7 +348,10 @@ def rotation(
     """Cosine and sine [length, dim / 2] in float32, of a rotary module of transformers. table, pairs, once: see
     `Rope`."""
     given = (torch.empty(1, device=device), torch.arange(length, device=device)[None])
-    cos, sin = rotary(*given) if table is None else rotary(*given, table)
+    found = rotary(*given) if table is None else rotary(*given, table)
+    if isinstance(found, Tensor):  # complex numbers, one for each angle: DeepSeek V2
+        return found.real[0].float().contiguous(), found.imag[0].float().contiguous()
+    cos, sin = found
     half = slice(None, None, 2) if pairs else slice(None) if once else slice(cos.shape[-1] // 2)
     return cos[0, :, half].float().contiguous(), sin[0, :, half].float().contiguous()
 
@@ -358,7 +374,7 @@ def xielu_numbers(module: Any) -> Tensor:
 
 def shapes(recipe: Recipe) -> dict[int, LayerShape]:
     """What each layer that has keys and values of its own stores."""
-    return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+    return {i: LayerShape(*each.kept) for i, each in recipe.stored.items()}
 
 
 def states(recipe: Recipe) -> dict[int, StateShape]:

@@ -1,7 +1,8 @@
 """The cache of the row kernels, what a forward hands to them, and the forward.
 
 keys[layer]: [slots, heads, capacity / 16, dim, 16], in tiles of sixteen tokens, so that sixteen scores are one vector;
-values[layer]: [slots, heads, capacity, dim]. States of recurrent layers: [heads, tiles of columns, keys, tile].
+values[layer]: [slots, heads, capacity, dim]. Rows of latent attention are keys without values, and lie as
+values do. States of recurrent layers: [heads, tiles of columns, keys, tile].
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class TiledCache(Slots):
         self.keys, self.values = {}, {}
         for layer, shape in layers.items():
             tiles = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
+            if not shape.value_dim:
+                tiles = (slots, shape.heads, self.padded, shape.key_dim)
             # empty, not zeros: pages of slots that are never used are never touched
             self.keys[layer] = torch.empty(tiles, dtype=dtype)
             self.values[layer] = torch.empty(slots, shape.heads, self.padded, shape.value_dim, dtype=dtype)
@@ -62,7 +65,9 @@ class TiledCache(Slots):
                     pointers[layer] = tensor.data_ptr()
 
     def read(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The keys are a copy, in the order of tokens."""
+        """The keys are a copy, in the order of tokens; rows of latent attention are none."""
+        if self.keys[layer].dim() == 4:
+            return self.keys[layer][slot, :, :end].unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
         tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
         keys = tiles.transpose(2, 3).flatten(1, 2)[:, :end]
         return keys.unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
@@ -72,14 +77,19 @@ class TiledCache(Slots):
             raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)
         nodes = np.array(path, dtype=np.int64)
         for layer, keys in self.keys.items():
-            _, heads, _, dim, _ = keys.shape
-            places = (self.dtype == torch.bfloat16, heads, dim, self.padded, slot, base, nodes.ctypes.data, len(path))
-            native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), *places)
+            shape = self.shapes[layer]
+            places = (shape.key_dim, self.padded, slot, base, nodes.ctypes.data, len(path))
+            is_bf16 = self.dtype == torch.bfloat16
+            if not shape.value_dim:
+                native.kernels().gather_latents(keys.data_ptr(), is_bf16, *places)
+                continue
+            native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), is_bf16, shape.heads, *places)
 
     def _copy(self, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
         for keys, values in zip(self.keys.values(), self.values.values(), strict=True):
-            keys[slot, :, :tiles] = keys[source, :, :tiles]  # what lies behind the last token is scratch
+            filled = length if keys.dim() == 4 else tiles
+            keys[slot, :, :filled] = keys[source, :, :filled]  # what lies behind the last token is scratch
             values[slot, :, :length] = values[source, :, :length]
 
 

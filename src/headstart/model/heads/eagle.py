@@ -137,7 +137,8 @@ class Head(ABC):
         ids = weights.checkpoint.token_ids
         self.token_ids = None if ids is None else ids.to(self.device)
         tensors, config = weights.tensors, self.config
-        self.shapes = {i: LayerShape(config.kv_heads, config.dim, config.dim) for i in range(config.layers)}
+        kept = (config.kv_heads, config.dim, config.dim) if config.recipe is None else config.recipe.attention.kept
+        self.shapes = {i: LayerShape(*kept) for i in range(config.layers)}
         self.selector = weights.selector()
         self._mask = tensors["mask_hidden"].reshape(-1) if config.parallel else None
         self._fused_gains = (

@@ -56,7 +56,8 @@ def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None,
 
 def _kind(weights: HeadWeights, quantize: str | None) -> int | None:
     config = weights.checkpoint.config
-    widths = (config.width, config.intermediate, config.dim, config.fused_inputs)
+    attention = {config.dim} if config.recipe is None else config.recipe.attention.widths
+    widths = {config.width, config.intermediate, config.fused_inputs} | attention
     return kind_of(weights.head.dtype, weights.head.device, widths, quantize and "auto")
 
 

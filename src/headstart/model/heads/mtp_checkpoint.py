@@ -34,6 +34,7 @@ from headstart.model.heads.stored_tensors import (
     layer_tensors,
     names_in,
     read_tensors,
+    stacked,
 )
 from headstart.model.loading import load_config
 from headstart.model.reading import object_in
@@ -178,9 +179,6 @@ FORMS = {
 }
 """By the `model_type` of the text."""
 
-_NOT_RUN = {r"\.experts\.": "is a mixture of experts", r"\.kv_a_proj_with_mqa\.": "has latent attention"}
-"""What a head's layer is by the names of its tensors, where no kernel of headstart runs that."""
-
 EagleCheckpoint = HeadCheckpoint[HeadConfig]
 
 
@@ -210,7 +208,7 @@ def _seems_to_have(path: Path) -> bool:
     if form is None or not layers_after(text.get):
         return False
     names = [*filter(None, map(form.named(layers), _stored_in(path)))]
-    return "fc.weight" in names and not _why_not(names)
+    return "fc.weight" in names
 
 
 def count(source: str | Path, target: Any) -> int:
@@ -252,10 +250,9 @@ def _read(source: str | Path, target: Any, token_ids: Tensor | None, number: int
             hint=f"heads of {', '.join(sorted(FORMS))} are known, whose config states how many layers they have",
         )
     known_as, recipe = form.named(text.num_hidden_layers, number), find_recipe(target)
-    names = [] if is_gguf(path) else [*filter(None, map(known_as, _stored_in(path)))]
-    why = _why_not(names) or ("is of a model that headstart's own decoders do not run" if recipe is None else "")
-    if why or recipe is None:
-        raise UnsupportedModel(f"the MTP layer of {path} {why}: it cannot draft yet", hint="use another drafter")
+    if recipe is None:
+        why = "is of a model that headstart's own decoders do not run: it cannot draft yet"
+        raise UnsupportedModel(f"the MTP layer of {path} {why}", hint="use another drafter")
     layer, final = form.layer(recipe), recipe.final_norm
     assert final is not None, "models with MTP heads have a final norm"
     config = _config(str(path), text, layer, final, form, token_ids)
@@ -266,6 +263,7 @@ def _read(source: str | Path, target: Any, token_ids: Tensor | None, number: int
         tensors = drafting.head_tensors(open_gguf(path), target, layer, table, number, numbers=numbers)
     else:
         tensors = read_tensors(path, known_as, numbers=numbers)
+        tensors = tensors if layer.experts is None else stacked(tensors, layer.experts)
     found = check_tensors(config.name, table, tensors)
     gains = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
     found |= {name: found[name].float() + final.offset for name in gains if final.offset}
@@ -279,12 +277,6 @@ _OUTPUT = "lm_head.weight"
 
 def _stored_in(path: Path) -> Iterable[str]:
     return (name for file in path.glob("*.safetensors") for name in names_in(file))
-
-
-def _why_not(names: Iterable[str]) -> str:
-    """What of a head with these tensors is not run; empty for nothing."""
-    said = [what for pattern, what in _NOT_RUN.items() if any(re.search(pattern, name) for name in names)]
-    return " and ".join(said)
 
 
 def _config(name: str, text: Any, layer: Layer, final: Norm, form: Form, token_ids: Tensor | None) -> HeadConfig:
@@ -301,7 +293,7 @@ def _config(name: str, text: Any, layer: Layer, final: Norm, form: Form, token_i
         name=f"{name} (MTP)",
         width=text.hidden_size,
         target_width=text.hidden_size,
-        intermediate=layer.mlp.width,
+        intermediate=layer.mlp.width if layer.experts is None else layer.experts.width,
         heads=attention.heads,
         kv_heads=attention.kv_heads,
         dim=attention.dim,

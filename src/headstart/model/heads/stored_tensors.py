@@ -22,6 +22,8 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.gguf.files import is_gguf
 from headstart.model.heads.config_fields import HeadSizes, check_target, read_config
 from headstart.model.loading import weight_files
+from headstart.model.recipes.experts import Experts
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.recipe import Layer
 
 Config = TypeVar("Config", bound=HeadSizes)
@@ -142,22 +144,52 @@ def decoder_layer(sizes: HeadSizes, into: int, *, biases: tuple[str, ...], head_
 
 def layer_tensors(layer: Layer, width: int) -> Table:
     """The tensors of a layer with attention by its recipe, in a stream of this width."""
-    d, attention, mlp = width, layer.attention, layer.mlp
+    d, attention, mlp = width, layer.attention, layer.dense
     queries, keys = attention.heads * attention.dim, attention.kv_heads * attention.dim
-    outputs = (queries * (2 if attention.gated else 1), keys, keys)[: len(attention.qkv)]
-    both = mlp.width * (2 if mlp.gated and len(mlp.gate_up) == 1 else 1)
-    matrices = dict(zip(attention.qkv, ((rows, d) for rows in outputs), strict=True))
-    matrices |= {attention.out: (d, queries), mlp.down: (d, mlp.width)} | dict.fromkeys(mlp.gate_up, (both, d))
-    table: Table = {}
+    outputs = [queries * (2 if attention.gated else 1), keys, keys][: len(attention.qkv)]
+    inner: dict[str, tuple[int, int]] = {}
+    q_size = k_size = attention.dim
+    if isinstance(attention, Latent):
+        queries, outputs = attention.heads * attention.value_dim, [attention.outputs - attention.dim, attention.dim]
+        into = {attention.kv_b: attention.rank, attention.q_b: attention.q_rank or 0}
+        inner = {name: (rows, into[name]) for name, rows in attention.inner.items()}
+        q_size, k_size = into[attention.q_b], attention.rank
+    matrices = inner | dict(zip(attention.qkv, ((rows, d) for rows in outputs), strict=True))
+    matrices |= {attention.out: (d, queries)}
+    if mlp is not None:
+        both = mlp.width * (2 if mlp.gated and len(mlp.gate_up) == 1 else 1)
+        matrices |= {mlp.down: (d, mlp.width)} | dict.fromkeys(mlp.gate_up, (both, d))
+    table: Table = {} if layer.experts is None else expert_tensors(layer.experts, d)
     for name, shape in matrices.items():
         table |= {f"{name}.weight": Held(shape), f"{name}.bias": Held(shape[:1], needed=False)}
     for norm, size in (
         (layer.attention_in, d), (layer.mlp_in, d), (layer.attention_out, d), (layer.mlp_out, d),
-        (attention.q_norm, attention.dim), (attention.k_norm, attention.dim),
+        (attention.q_norm, q_size), (attention.k_norm, k_size),
     ):  # fmt: skip
         if norm is not None and norm.name is not None:
             table[f"{norm.name}.weight"] = Held((size,))
     return table if layer.factor is None else table | {layer.factor: Held((1,))}
+
+
+def expert_tensors(experts: Experts, width: int) -> Table:
+    """The parameters of a plain mixture of experts, those of all its experts together, in a stream of this width."""
+    count, router = experts.count, experts.router
+    both = experts.width * (2 if experts.gated and len(experts.gate_up) == 1 else 1)
+    table = {name: Held((count, both, width)) for name in experts.gate_up}
+    table |= {experts.down: Held((count, width, experts.width)), router.weight: Held((count, width))}
+    return table if router.choice_bias is None else table | {router.choice_bias: Held((count,))}
+
+
+def stacked(tensors: Mapping[str, Tensor], experts: Experts) -> dict[str, Tensor]:
+    """The same tensors with those of each expert, as published checkpoints hold them, together as transformers has
+    them. What is not there for all experts stays as it is, and is missing then."""
+    found = dict(tensors)
+    folder = experts.down.rpartition(".")[0]
+    for name, parts in ((experts.gate_up[0], ("gate_proj", "up_proj")), (experts.down, ("down_proj",))):
+        each = [[f"{folder}.{number}.{part}.weight" for part in parts] for number in range(experts.count)]
+        if name not in found and all(one in found for names in each for one in names):
+            found[name] = torch.stack([torch.cat([found.pop(one) for one in names]) for names in each])
+    return found
 
 
 def vocabulary_tensors(sizes: HeadSizes) -> Table:

@@ -125,7 +125,10 @@ def _rotations(model: Any, recipe: Recipe, length: int) -> dict[str, Rotation] |
         mine = Rotary({table: turns}, pairs=pairs)
         for first in range(0, length, _BLOCK):
             given = torch.empty(1), torch.arange(first, min(first + _BLOCK, length))[None], *((table,) if table else ())
-            if not all(torch.equal(*each) for each in zip(module(*given), mine(*given), strict=True)):
+            theirs, ours = module(*given), mine(*given)
+            if isinstance(theirs, Tensor):  # complex numbers, one for each angle: DeepSeek V2
+                theirs = tuple(torch.cat((each, each), -1) for each in (theirs.real, theirs.imag))
+            if not all(torch.equal(*each) for each in zip(theirs, ours, strict=True)):
                 return None
     return found
 

@@ -105,7 +105,7 @@ inline float softmax(float *weights, int64_t count, float sink) {
 // out[q] += sum over the tokens [from, to), in order, of weights[q][token] * value; 64 numbers of each of N queries
 // stay in registers. The weights are given by token.
 template <int N, int PARTS, class KV>
-inline void weighted_sum_part(const float *const *weights, const KV *values, int64_t dim, int64_t from, int64_t to,
+inline void weighted_sum_part(const float *const *weights, const KV *values, int64_t stride, int64_t from, int64_t to,
                               float *const *out) {
     Vec sums[N][PARTS];
     HEADSTART_UNROLL
@@ -115,7 +115,7 @@ inline void weighted_sum_part(const float *const *weights, const KV *values, int
     for (int64_t token = from; token < to; token++)
         HEADSTART_UNROLL
         for (int p = 0; p < PARTS; p++) {
-            Vec v = load(values + token * dim + p * LANES);
+            Vec v = load(values + token * stride + p * LANES);
             HEADSTART_UNROLL
             for (int q = 0; q < N; q++) sums[q][p] += v * weights[q][token];
         }
@@ -125,17 +125,24 @@ inline void weighted_sum_part(const float *const *weights, const KV *values, int
         for (int p = 0; p < PARTS; p++) store(out[q] + p * LANES, sums[q][p]);
 }
 
+// Where the values that a KV head has lie: `width` numbers of each token, `stride` from one token to the next. `together`: so
+// many tokens are taken at a time, with all queries.
+template <class KV>
+struct Values {
+    const KV *at;
+    int64_t width, stride, together;
+};
+
 template <int N, class KV>
-inline void weighted_sum(const float *const *weights, const KV *values, int64_t dim, int64_t from, int64_t to,
-                         float *const *out) {
+inline void weighted_sum(const float *const *weights, const Values<KV> &values, int64_t from, int64_t to, float *const *out) {
     float *at[N];
-    for (int64_t d = 0; d < dim;) {
+    for (int64_t d = 0; d < values.width;) {
         for (int q = 0; q < N; q++) at[q] = out[q] + d;
-        if (dim - d >= 4 * LANES) {
-            weighted_sum_part<N, 4>(weights, values + d, dim, from, to, at);
+        if (values.width - d >= 4 * LANES) {
+            weighted_sum_part<N, 4>(weights, values.at + d, values.stride, from, to, at);
             d += 4 * LANES;
         } else {
-            weighted_sum_part<N, 1>(weights, values + d, dim, from, to, at);
+            weighted_sum_part<N, 1>(weights, values.at + d, values.stride, from, to, at);
             d += LANES;
         }
     }
@@ -168,7 +175,7 @@ inline void softmax(Query &query, const How &how, int64_t head, float *logical) 
 
 // The values that all queries see without a gap are read once for four of them; the others once for each query.
 template <class KV>
-inline void weighted_sum_block(Query *queries, int n, const KV *values, int64_t dim) {
+inline void weighted_sum_block(Query *queries, int n, const Values<KV> &values) {
     int64_t from = queries[0].first, to = queries[0].last;
     for (int q = 1; q < n; q++) {
         if (queries[q].first > from) from = queries[q].first;
@@ -180,49 +187,61 @@ inline void weighted_sum_block(Query *queries, int n, const KV *values, int64_t 
     for (int q = 0; q < n; q++) {
         weights[q] = queries[q].scores;
         out[q] = queries[q].out;
-        std::memset(out[q], 0, dim * sizeof(float));
+        std::memset(out[q], 0, values.width * sizeof(float));
         const int64_t early = from < queries[q].last ? from : queries[q].last;
-        weighted_sum<1>(weights + q, values, dim, queries[q].first, early, out + q);
+        weighted_sum<1>(weights + q, values, queries[q].first, early, out + q);
     }
-    int q = 0;
-    for (; q + 4 <= n; q += 4) weighted_sum<4>(weights + q, values, dim, from, to, out + q);
-    if (n - q == 3) weighted_sum<3>(weights + q, values, dim, from, to, out + q);
-    if (n - q == 2) weighted_sum<2>(weights + q, values, dim, from, to, out + q);
-    if (n - q == 1) weighted_sum<1>(weights + q, values, dim, from, to, out + q);
+    for (int64_t first = from; first < to; first += values.together) {
+        const int64_t last = to - first < values.together ? to : first + values.together;
+        int q = 0;
+        for (; q + 4 <= n; q += 4) weighted_sum<4>(weights + q, values, first, last, out + q);
+        if (n - q == 3) weighted_sum<3>(weights + q, values, first, last, out + q);
+        if (n - q == 2) weighted_sum<2>(weights + q, values, first, last, out + q);
+        if (n - q == 1) weighted_sum<1>(weights + q, values, first, last, out + q);
+    }
     for (int q = 0; q < n; q++) {
         const Query &own = queries[q];
-        weighted_sum<1>(weights + q, values, dim, to > own.first ? to : own.first, own.last, out + q);
+        weighted_sum<1>(weights + q, values, to > own.first ? to : own.first, own.last, out + q);
         for (const int64_t *e = own.extra; e < own.extra + own.extras; e++)
-            weighted_sum<1>(weights + q, values, dim, *e, *e + 1, out + q);
+            weighted_sum<1>(weights + q, values, *e, *e + 1, out + q);
     }
 }
 
-// Attention of n queries from `at` on that share a KV head. vectors: room for them, [dim, BLOCK]. physical: their scores by token, [n, capacity + 16].
-// logical: the scores of one of them in the order of its text, [capacity + 16].
-template <class KV>
-inline void attend_block(const float *query, const KV *tiles, const KV *values, const Visible &visible, const Shape &s,
-                         const How &how, int64_t kv, int64_t at, int n, float *attended, float *vectors,
-                         float *physical, float *logical) {
+// Attention of n queries from `at` on that share a KV head. scored(n, their numbers, from, to) leaves the scores of the tokens
+// [from, to), and of some beside them, in physical: by token, [n, capacity + 16]. logical: the scores of one query in the order
+// of its text, [capacity + 16].
+template <class KV, class Scored>
+inline void attend_block(const float *query, const Scored &scored, const Values<KV> &values, const Visible &visible,
+                         const Shape &s, const How &how, int64_t kv, int64_t at, int n, float *attended, float *physical,
+                         float *logical) {
     const int64_t group = s.heads / s.kv_heads, stride = s.capacity + LANES;
-    float *scores[BLOCK];
+    const float *own[BLOCK];
     Query queries[BLOCK];
     int64_t low = s.capacity, high = 0;
     for (int q = 0; q < n; q++) {
         const int64_t row = (at + q) / group, head = kv * group + (at + q) % group;
         const int64_t begin = visible.extra_begin[row], extras = visible.extra_begin[row + 1] - begin;
-        const float *own = query + (row * s.heads + head) * s.dim;
-        for (int64_t i = 0; i < s.dim; i++) vectors[i * BLOCK + q] = own[i];
-        scores[q] = physical + q * stride;
+        own[q] = query + (row * s.heads + head) * s.dim;
         const int64_t first = visible.first[row], last = visible.last[row], *extra = visible.extra + begin;
-        queries[q] = Query{scores[q], attended + (row * s.heads + head) * s.dim, first, last, extras, extra};
+        float *out = attended + (row * s.heads + head) * s.dim;
+        queries[q] = Query{physical + q * stride, out, first, last, extras, extra};
         const int64_t end = extras ? extra[extras - 1] + 1 : last;  // extras rise
         const int64_t start = first < last || !extras ? first : extra[0];
         if (start < low) low = start;
         if (end > high) high = end;
     }
-    score(n, vectors, tiles, s.dim, how.scaling, physical, stride, low / LANES, (high + LANES - 1) / LANES);
+    scored(n, own, low, high);
     for (int q = 0; q < n; q++) softmax(queries[q], how, kv * group + (at + q) % group, logical);
-    weighted_sum_block(queries, n, values, s.dim);
+    weighted_sum_block(queries, n, values);
+}
+
+// Scores of n queries with keys in tiles: see `attend_block`. vectors: room for the queries, [dim, BLOCK].
+template <class KV>
+inline void score_keys(int n, const float *const *own, const KV *tiles, const Shape &s, float scaling, float *vectors,
+                       float *scores, int64_t from, int64_t to) {
+    for (int q = 0; q < n; q++)
+        for (int64_t i = 0; i < s.dim; i++) vectors[i * BLOCK + q] = own[q][i];
+    score(n, vectors, tiles, s.dim, scaling, scores, s.capacity + LANES, from / LANES, (to + LANES - 1) / LANES);
 }
 
 // The accepted path's keys and values to consecutive places: token base + path[i] to base + i, in rising order.

@@ -20,6 +20,8 @@
 #include "activations.h"
 #include "attention.h"
 #include "experts.h"
+#include "latent.h"
+#include "latent_tiles.h"
 #include "mixers.h"
 #include "norms.h"
 #include "products.h"
@@ -28,6 +30,7 @@
 // The structures that Python fills (structs.py). `headstart_layout` says how they lie in memory.
 
 struct Layer {
+    Latent latent;                               // how it attends to latents, if it does; q_norm and k_norm are then its
     Mixer mixer;                                 // what it is instead of attention, or beside it, if it is
     Norm attention_in, attention_out;            // before and after attention: its input, and what it adds
     Norm mlp_in, mlp_out;
@@ -130,6 +133,7 @@ struct Scratch {
     float *queries;  // of a block, side by side: [dim, BLOCK]
     float *sums;     // of a product: see `sums_of`
     float *states;   // of one tile of a recurrent layer: see `states_of`
+    float *latents;  // of a block of queries by tiles: see `LatentRoom`
 };
 
 // Row buffers of a forward, kept from call to call: fresh pages would cost more than the work. They are sized before the
@@ -142,7 +146,7 @@ struct Buffers {
     std::vector<float> beside;                        // what recurrences beside attention add
     Mixture mixture;
     std::vector<float> scratch;
-    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0;  // numbers of each part of a thread's scratch
+    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0, latents = 0;  // numbers of a thread's scratch
 
     template <class T>
     static void grow(std::vector<T> &v, int64_t n) {
@@ -150,25 +154,26 @@ struct Buffers {
     }
 
     // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity` with
-    // queries of `dim`, or has `state_numbers` of states.
+    // queries of `dim`, or has `state_numbers` of states, or of latents by tiles.
     void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity, int64_t dim,
-                      int64_t state_numbers = 0) {
+                      int64_t state_numbers = 0, int64_t latent_numbers = 0) {
         row = round_up(row_numbers, LANES);
         tokens = capacity ? capacity + LANES : 0;
         queries = BLOCK * dim;
         sums = sums_of(count);
         states = state_numbers ? state_numbers + LANES : 0;
+        latents = latent_numbers;
         grow(scratch, std::max(threads, int64_t(1)) * numbers());
     }
 
-    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states; }
+    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states + latents; }
 
     Scratch of_member(Member &team) {
         float *own = scratch.data() + team.number() * numbers();
         float *scores = own + row, *weights = scores + BLOCK * tokens;
         float *sum = weights + tokens + queries, *state = sum + sums;
         state += (64 - uintptr_t(state) % 64) % 64 / sizeof(float);  // a vector that lies in two cache lines is read twice
-        return Scratch{team, own, scores, weights, weights + tokens, sum, state};
+        return Scratch{team, own, scores, weights, weights + tokens, sum, state, own + numbers() - latents};
     }
 };
 
@@ -317,8 +322,48 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
     });
 }
 
+// The same of latent attention: from y = [queries or what they are made of | latent | key] of each row to its queries as wide as
+// a row of the cache, and its own row there. made: room for queries as they are made.
 template <class KV>
-void attend(const float *query, const float *y, const KV *keys, const KV *values, const Batch &batch, const Layer &layer,
+void rotate_latent(const float *y, const Layer &layer, const Batch &batch, const Shape &s, KV *stored, const Scratch &scratch,
+                   uint8_t *rows, float *scale, float *made, float *query) {
+    const Latent &of = layer.latent;
+    const int64_t turning = s.dim - of.rank, width = of.nope + turning, given = layer.qkv.results - s.dim, half = turning / 2;
+    const auto angle = [&](const float *table, int64_t position) { return table ? table + position * half : nullptr; };
+    scratch.team.each(batch.count, [&](int64_t r) {
+        const float *row = y + r * layer.qkv.results;
+        const int64_t position = batch.positions[r];
+        KV *to = stored + (batch.slots[r] * s.capacity + batch.places[r]) * s.dim;
+        store_latent(row + given, of, layer.k_norm, turning, angle(layer.cosine, position), angle(layer.sine, position),
+                     scratch.row, to);
+        if (!of.query.weights) return;
+        if (layer.q_norm.kind) norm_row(row, layer.q_norm, given, scratch.row);
+        convert_row(of.query, layer.q_norm.kind ? scratch.row : row, r, batch.count, rows, scale);
+    });
+    const float *queries = y;
+    int64_t stride = layer.qkv.results;
+    if (of.query.weights) {
+        multiply(scratch.team, of.query, rows, scale, batch.count, scratch.sums, made);
+        queries = made;
+        stride = of.query.results;
+    }
+    multiply_heads(scratch.team, of.keys, s.heads, batch.count, [&](int64_t r, int64_t head) {
+        return queries + r * stride + head * width;
+    }, rows, scale, scratch.sums, query, s.dim);
+    scratch.team.each(batch.count, [&](int64_t r) {
+        const int64_t position = batch.positions[r];
+        float *own = query + r * s.heads * s.dim;
+        for (int64_t h = 0; h < s.heads; h++)
+            turn(queries + r * stride + h * width + of.nope, turning, angle(layer.cosine, position),
+                 angle(layer.sine, position), own + h * s.dim + of.rank);
+        if (!layer.query_factors) return;
+        for (int64_t i = 0; i < s.heads * s.dim; i += LANES)
+            store(own + i, load(own + i) * layer.query_factors[position]);
+    });
+}
+
+template <class KV>
+void attend(float *query, const float *y, const KV *keys, const KV *values, const Batch &batch, const Layer &layer,
             const Shape &s, const Scratch &scratch, float *attended, const Selected &selected, uint8_t *rows, float *scale) {
     const Visible &visible = batch.visible[layer.window];
     const int64_t group = s.heads / s.kv_heads;
@@ -327,6 +372,14 @@ void attend(const float *query, const float *y, const KV *keys, const KV *values
     };
     int64_t tasks = 0;
     for (int64_t segment = 0; segment < batch.segment_count; segment++) tasks += blocks_of(segment) * s.kv_heads;
+#if defined(HEADSTART_TILES)
+    if constexpr (sizeof(KV) == sizeof(BFloat16))
+        if (layer.latent.rank && by_tiles(s.dim, true)) {
+            attend_by_tiles(scratch.team, query, keys, visible, s, layer.latent.rank, layer.scaling, batch.segments,
+                            batch.segment_count, batch.slots, attended, scratch.latents);
+            tasks = 0;
+        }
+#endif
     scratch.team.each(tasks, [&](int64_t task) {
         int64_t segment = 0;
         for (; task >= blocks_of(segment) * s.kv_heads; segment++) task -= blocks_of(segment) * s.kv_heads;
@@ -334,10 +387,31 @@ void attend(const float *query, const float *y, const KV *keys, const KV *values
         const int64_t at = batch.segments[segment] * group + task % blocks * BLOCK;
         const int64_t end = batch.segments[segment + 1] * group;
         const int n = int(end - at < BLOCK ? end - at : BLOCK);
-        attend_block(query, key_tile(keys, s, slot, kv, 0), value_row(values, s, slot, kv, 0), visible, s,
-                     How{layer.scaling, layer.softcap, layer.sinks}, kv, at, n, attended, scratch.queries, scratch.scores,
-                     scratch.weights);
+        const How how{layer.scaling, layer.softcap, layer.sinks};
+        const auto attend_by = [&](const auto &scored, const Values<KV> &values) {
+            attend_block(query, scored, values, visible, s, how, kv, at, n, attended, scratch.scores, scratch.weights);
+        };
+        const KV *tiles = key_tile(keys, s, slot, kv, 0);
+        if (layer.latent.rank)
+            attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
+                score_rows(n, own, tiles, s.dim, how.scaling, scratch.scores, s.capacity + LANES, from, to);
+            }, Values<KV>{tiles, layer.latent.rank, s.dim, ROWS_TOGETHER});
+        else
+            attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
+                score_keys(n, own, tiles, s, how.scaling, scratch.queries, scratch.scores, from, to);
+            }, Values<KV>{value_row(values, s, slot, kv, 0), s.dim, s.dim, s.capacity});
     });
+    if (layer.latent.rank) {
+        float *found = query;  // which are done with
+        const int64_t width = s.heads * layer.latent.value_dim;
+        multiply_heads(scratch.team, layer.latent.values, s.heads, selected.count, [&](int64_t n, int64_t head) {
+            return attended + (selected.row(n) * s.heads + head) * s.dim;
+        }, rows, scale, scratch.sums, found, layer.latent.value_dim);
+        scratch.team.each(selected.count, [&](int64_t n) {
+            convert_row(layer.out, found + n * width, n, selected.count, rows, scale);
+        });
+        return;
+    }
     scratch.team.each(selected.count, [&](int64_t n) {
         const int64_t width = s.heads * s.dim;
         const float *row = attended + selected.row(n) * width;
@@ -560,7 +634,10 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             if (beside || !layer.mixer.kind) {
                 const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
                 KV *keys = (KV *)batch.keys[layer.keys_of], *values = (KV *)batch.values[layer.keys_of];
-                rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
+                if (layer.latent.rank)
+                    rotate_latent(y, layer, batch, s, keys, scratch, rows, scale, attended, query);
+                else
+                    rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
                 attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
             }
             if (selected.rows) gather_rows(x, selected, model.width, scratch);
@@ -586,12 +663,23 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
 // All memory of a forward. Throws where there is none.
 void grow(const Model &model, const Batch &batch, Buffers &b) {
     const int64_t padded = round_up(batch.count, 32);
-    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0;
+    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0, scales = 1, latents = 0;
     const int64_t visits = batch.walks ? batch.walks->visit_begin[batch.segment_count] : 0;
     for (int64_t l = 0; l < model.layer_count; l++) {
         const Layer &layer = model.layers[l];
         heads = std::max(heads, layer.heads * layer.dim);
         dim = std::max(dim, layer.dim);
+        if (const Latent &of = layer.latent; of.rank) {
+            const int64_t each = std::max({layer.dim, of.nope + layer.dim - of.rank, of.value_dim});
+            heads = std::max(heads, layer.heads * each);
+            scales = std::max(scales, layer.heads);
+            for (const Product *p : {of.keys, of.values}) bytes = std::max(bytes, layer.heads * p->row_bytes());
+            if (of.query.weights) bytes = std::max(bytes, of.query.row_bytes());
+            row = std::max(row, layer.qkv.results);
+#if defined(HEADSTART_TILES)
+            if (by_tiles(layer.dim, model.bf16)) latents = std::max(latents, LatentRoom{layer.dim, of.rank}.numbers());
+#endif
+        }
         if (const Mixer &m = layer.mixer; m.kind) {
             heads = std::max(heads, m.heads * m.value_dim);
             if (layer.beside_out.weights) Buffers::grow(b.beside, padded * model.width);
@@ -628,11 +716,11 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     }
     Buffers::grow(b.rows, row_room(batch.count) * bytes);
     Buffers::grow(b.x, padded * model.width);
-    Buffers::grow(b.scale, padded);
+    Buffers::grow(b.scale, padded * scales);
     Buffers::grow(b.y, padded * widest);
     Buffers::grow(b.query, padded * heads);
     Buffers::grow(b.attended, padded * heads);
-    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states);
+    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states, latents);
 }
 
 // How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and
@@ -649,6 +737,9 @@ std::string layout() {
     FIELD(Product, results), FIELD(Product, more);
     STRUCT(Norm);
     FIELD(Norm, gain), FIELD(Norm, bias), FIELD(Norm, eps), FIELD(Norm, kind);
+    STRUCT(Latent);
+    FIELD(Latent, query), FIELD(Latent, keys), FIELD(Latent, values), FIELD(Latent, rank), FIELD(Latent, nope);
+    FIELD(Latent, value_dim);
     STRUCT(Mixer);
     FIELD(Mixer, taps), FIELD(Mixer, conv_bias), FIELD(Mixer, decay), FIELD(Mixer, step_bias), FIELD(Mixer, skip);
     FIELD(Mixer, norm), FIELD(Mixer, channels), FIELD(Mixer, gates), FIELD(Mixer, heads), FIELD(Mixer, groups);
@@ -664,7 +755,7 @@ std::string layout() {
     FIELD(Experts, factor), FIELD(Experts, score), FIELD(Experts, normalised), FIELD(Experts, shared);
     FIELD(Experts, shared_gated);
     STRUCT(Layer);
-    FIELD(Layer, mixer), FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
+    FIELD(Layer, latent), FIELD(Layer, mixer), FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
     FIELD(Layer, q_norm), FIELD(Layer, k_norm), FIELD(Layer, v_norm), FIELD(Layer, qkv), FIELD(Layer, out);
     FIELD(Layer, beside_out), FIELD(Layer, gate_up), FIELD(Layer, down), FIELD(Layer, input_gate), FIELD(Layer, input_out);
     FIELD(Layer, input_norm), FIELD(Layer, experts), FIELD(Layer, cosine), FIELD(Layer, sine), FIELD(Layer, query_factors);
@@ -813,6 +904,15 @@ int headstart_forward(const Model *model, const Batch *batch) {
     else
         forward<float>(*model, *batch, b);
     return 0;
+}
+
+// The same of the rows of latent attention.
+void headstart_gather_latents(void *rows, int bf16, int64_t dim, int64_t capacity, int64_t slot, int64_t base,
+                              const int64_t *path, int64_t count) {
+    if (bf16)
+        gather_latents((BFloat16 *)rows, dim, capacity, slot, base, path, count);
+    else
+        gather_latents((float *)rows, dim, capacity, slot, base, path, count);
 }
 
 void headstart_gather(void *keys, void *values, int kv_bf16, int64_t kv_heads, int64_t dim, int64_t capacity,

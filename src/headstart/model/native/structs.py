@@ -55,6 +55,16 @@ class Mixer(ctypes.Structure):
     )
 
 
+class Latent(ctypes.Structure):
+    """struct Latent of latent.h. Made without arguments it is none."""
+
+    _fields_ = (
+        ("query", Product),
+        *((name, ctypes.POINTER(Product)) for name in ("keys", "values")),
+        *((name, _number) for name in ("rank", "nope", "value_dim")),
+    )
+
+
 class Gate(ctypes.Structure):
     """struct Gate of activations.h."""
 
@@ -88,6 +98,7 @@ class Layer(ctypes.Structure):
     """struct Layer of decoder.cpp."""
 
     _fields_ = (
+        ("latent", Latent),
         ("mixer", Mixer),
         *(
             (name, Norm)
@@ -185,7 +196,7 @@ class Batch(ctypes.Structure):
 
 
 MIRRORS: tuple[type[ctypes.Structure], ...] = (
-    Product, Norm, Mixer, Gate, Experts, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
+    Product, Norm, Latent, Mixer, Gate, Experts, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
 )  # fmt: skip
 
 

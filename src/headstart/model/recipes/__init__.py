@@ -20,6 +20,8 @@ BUILDERS = {
     "bamba": "mamba.bamba",
     "cohere": "cohere.cohere",
     "cohere2": "cohere.cohere2",
+    "deepseek_v2": "deepseek.deepseek_v2",
+    "deepseek_v3": "deepseek.deepseek_v3",
     "ernie4_5": "pairs.ernie4_5",
     "ernie4_5_moe": "mixtures.ernie4_5_moe",
     "exaone4": "exaone.exaone4",
@@ -33,6 +35,7 @@ BUILDERS = {
     "glm": "glm.glm",
     "glm4": "glm.glm4",
     "glm4_moe": "mixtures.glm4_moe",
+    "glm4_moe_lite": "deepseek.glm4_moe_lite",
     "gpt2": "gpt.gpt2",
     "gpt_bigcode": "gpt.gpt_bigcode",
     "gpt_neox": "gpt.gpt_neox",
@@ -51,6 +54,7 @@ BUILDERS = {
     "lfm2_moe": "lfm2.lfm2_moe",
     "lfm3": "lfm2.lfm3",
     "llama": "llama.llama",
+    "minicpm3": "deepseek.minicpm3",
     "minimax_m2": "mixtures.minimax_m2",
     "ministral": "llama.qwen2",
     "ministral3": "llama.ministral3",
@@ -77,6 +81,7 @@ BUILDERS = {
     "smollm3": "smollm.smollm3",
     "stablelm": "layer_norm.stablelm",
     "starcoder2": "layer_norm.starcoder2",
+    "youtu": "deepseek.youtu",
 }
 """By the `model_type` of a config of transformers: file and function. A file is imported when a model needs it."""
 

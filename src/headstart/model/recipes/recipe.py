@@ -88,6 +88,41 @@ class Attention:
         """`qkv`: the linear layers that read its input."""
         return self.qkv
 
+    @property
+    def outputs(self) -> int:
+        """Of the linear layers in `qkv`, together."""
+        kinds = 0 if self.keys_of is not None else 1 if self.value_is_key else 2
+        queries, by_head = self.heads, self.heads if self.gate_by_head else 0
+        if self.gated and not by_head:
+            queries *= 2
+        return self.dim * (queries + kinds * self.kv_heads) + by_head
+
+    @property
+    def inner(self) -> dict[str, int]:
+        """Linear layers between `qkv` and `out`, and how many outputs each has."""
+        return {}
+
+    @property
+    def gains(self) -> set[int]:
+        """How many numbers a gain of `q_norm` or `k_norm` may have."""
+        return {count * self.dim for count in ({1} if self.norm_over == "head" else {self.heads, self.kv_heads})}
+
+    @property
+    def widths(self) -> set[int]:
+        """Of what is computed together."""
+        return {self.dim}
+
+    @property
+    def kept(self) -> tuple[int, int, int]:
+        """What is stored of a token: heads, and the numbers of a key and of a value of each; 0 where the first numbers
+        of the key are the value."""
+        return self.kv_heads, self.dim, self.dim
+
+    @property
+    def kept_by_modules(self) -> tuple[int, int, int]:
+        """The same where transformers' modules run it."""
+        return self.kept
+
 
 @dataclass(frozen=True)
 class LayerInput:
@@ -173,9 +208,10 @@ class Layer:
     def linears(self) -> list[str]:
         """The names of all its linear layers."""
         out = [mixer.out for mixer in self.mixers]
+        inner = [] if self.attends is None else [*self.attends.inner]
         down = [] if self.dense is None else [self.dense.down]
         own = [] if self.input is None else [self.input.gate, self.input.out]
-        return [*(name for names in self.joined for name in names), *out, *down, *own]
+        return [*(name for names in self.joined for name in names), *inner, *out, *down, *own]
 
 
 @dataclass(frozen=True)
@@ -234,7 +270,7 @@ class Recipe:
         found = {self.width}
         for _, layer in self.kinds:
             for mixer in layer.mixers:
-                found |= {mixer.dim} if isinstance(mixer, Attention) else mixer.widths
+                found |= mixer.widths
             fed = layer.feed_forward
             found |= fed.widths if isinstance(fed, Experts) else {fed.width} if fed else set()
             found |= {layer.input.width} if layer.input else set()

@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.recipes.experts import MOST_GROUP_BEST, MOST_GROUPS, Experts
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
@@ -62,12 +63,19 @@ def _attention(found: Attention) -> Iterator[str]:
     sizes = {"heads": found.heads, "kv_heads": found.kv_heads, "head_dim": found.dim}
     if found.window is not None:
         sizes["window"] = found.window
+    turning = found.dim
+    if isinstance(found, Latent):
+        sizes |= {"kv_lora_rank": found.rank, "qk_nope_head_dim": found.nope, "v_head_dim": found.value_dim}
+        sizes |= {"qk_rope_head_dim": found.turning} | ({} if found.q_rank is None else {"q_lora_rank": found.q_rank})
+        turning = found.turning
+        if found.window or found.softcap or found.sinks or found.v_norm or found.gated or found.keys_of is not None:
+            yield "latent attention has a window, sinks, a cap, a gate, a norm of values or another layer's keys"
     wrong = list(_sizes(**sizes))
     yield from wrong
     if not wrong and found.heads % found.kv_heads:
         yield f"{found.heads} heads cannot share {found.kv_heads} heads of keys"
-    if found.rope is not None and (not 0 < found.rope.rotary <= found.dim or found.rope.rotary % 2):
-        yield f"{found.rope.rotary} numbers of a head of {found.dim} turn"
+    if found.rope is not None and (not 0 < found.rope.rotary <= turning or found.rope.rotary % 2):
+        yield f"{found.rope.rotary} numbers of a head of {turning} turn"
     yield from _factors(
         scaling=found.scaling, softcap=found.softcap, query_beta=found.query_beta, attention_factor=found.factor
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headstart.model.recipes.experts import Experts
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
@@ -89,6 +90,8 @@ def _recurrence(found: Recurrent) -> str:
 
 
 def _attention(found: Attention) -> str:
+    if isinstance(found, Latent):
+        return _latent(found)
     keys = "" if found.kv_heads == found.heads else f" on {found.kv_heads} of keys"
     gate = "a gate for each head" if found.gate_by_head else "gated" if found.gated else ""
     said = [
@@ -99,6 +102,16 @@ def _attention(found: Attention) -> str:
         "a sink for each head" if found.sinks else "",
         "the keys are the values" if found.value_is_key else "",
         "keys and values of an earlier layer" if found.keys_of is not None else "",
+        "queries scaled by their position" if found.query_beta else "",
+    ]
+    return _listed(said)
+
+
+def _latent(found: Latent) -> str:
+    made = "" if found.q_rank is None else f" made of {found.q_rank} numbers"
+    said = [
+        f"{found.heads} heads on one latent of {found.rank} and a key of {found.turning} numbers",
+        f"queries {found.nope + found.turning} wide{made}, values {found.value_dim}",
         "queries scaled by their position" if found.query_beta else "",
     ]
     return _listed(said)
@@ -121,7 +134,8 @@ def _positions(layer: Layer, learned: bool) -> str:
     rope = mixer.rope
     if rope is None:
         return "learned" if learned else "none (NoPE)"
-    part = "" if rope.rotary == mixer.dim else f" of {rope.rotary} of {mixer.dim} numbers"
+    dim = mixer.nope + mixer.turning if isinstance(mixer, Latent) else mixer.dim
+    part = "" if rope.rotary == dim else f" of {rope.rotary} of {dim} numbers"
     said = [
         f"rotary{part}",
         "neighbours turn together" if rope.pairs else "",

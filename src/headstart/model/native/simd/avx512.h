@@ -51,6 +51,28 @@ inline Vec fused(Vec a, Vec b, Vec c) { return (Vec)_mm512_fmadd_ps((__m512)a, (
 inline int32_t sum(Ints v) { return _mm512_reduce_add_epi32((__m512i)v); }
 inline float largest(Vec v) { return _mm512_reduce_max_ps((__m512)v); }
 
+// The sum of each of sixteen vectors: halves of two of them at a time are added to each other, as `sum` does it with one.
+#define HEADSTART_SUMS
+inline Vec halves_added(Vec a, Vec b, __m512i low, __m512i high) {
+    return (Vec)_mm512_permutex2var_ps((__m512)a, low, (__m512)b) + (Vec)_mm512_permutex2var_ps((__m512)a, high, (__m512)b);
+}
+inline Vec sums_at_once(const Vec *v) {
+    const __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    Vec halves[LANES];
+    for (int i = 0; i < LANES; i++) halves[i] = v[i];
+    HEADSTART_UNROLL
+    for (int width = LANES / 2, count = LANES / 2; count; width /= 2, count /= 2) {
+        // place p of the result is number p % width of block p / width, and blocks of 2 * width lie behind each other in a and b
+        const __m512i within = _mm512_and_epi32(places, _mm512_set1_epi32(width - 1));
+        const __m512i low = _mm512_add_epi32(within, _mm512_slli_epi32(_mm512_sub_epi32(places, within), 1));
+        const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(width));
+        HEADSTART_UNROLL
+        for (int i = 0; i < LANES / 2; i++)
+            if (i < count) halves[i] = halves_added(halves[2 * i], halves[2 * i + 1], low, high);
+    }
+    return halves[0];
+}
+
 inline Floats in_register(Floats v) {
     asm("" : "+v"(v));
     return v;

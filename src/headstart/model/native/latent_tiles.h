@@ -1,0 +1,328 @@
+// Latent attention by tiles (AMX): sixteen queries at a time with rows of bf16, where the processor has tiles.
+//
+// Each query passes through its text in its own order, CHUNK tokens at a time, counted from the text's first token. After a
+// chunk the sums so far are scaled to the largest score so far (online softmax, arXiv:1805.02867). Tokens that a query does not
+// see have the weight 0 and change no sum. So its result depends on its text alone, whatever queries are beside it.
+#pragma once
+
+#include <algorithm>
+
+#include "latent.h"
+#include "tiles.h"
+
+#if defined(HEADSTART_TILES)
+
+constexpr int64_t CHUNK = 128, STEP = 32;        // tokens; those, and numbers of a row, that a tile instruction sums up
+constexpr int MOST_GROUPS_OF_QUERIES = 4;        // of sixteen, for which a chunk's latents are made ready once
+constexpr int64_t TILE = LANES * LANES;          // numbers of four bytes
+
+// Queries of one segment that are attended together, and what each sees: `last` tokens of its slot, then `extra` ones, which
+// there are only where all are of the same row.
+struct Together {
+    int count;
+    const float *query[MOST_GROUPS_OF_QUERIES * LANES];
+    float *out[MOST_GROUPS_OF_QUERIES * LANES];
+    int64_t last[MOST_GROUPS_OF_QUERIES * LANES];
+    const int64_t *extra;
+    int64_t extras;
+
+    int groups() const { return (count + LANES - 1) / LANES; }
+};
+
+// A thread's room for all that, in numbers of four bytes.
+struct LatentRoom {
+    int64_t dim, rank;
+
+    int64_t queries() const { return dim / 2 * LANES; }            // of a group, as products take them
+    int64_t latents() const { return CHUNK * rank / 2; }           // of a chunk, the same
+    int64_t rows() const { return CHUNK * dim / 2; }
+    int64_t sums() const { return LANES * rank; }                  // of a group
+    int64_t numbers() const {
+        return MOST_GROUPS_OF_QUERIES * (queries() + sums()) + latents() + rows() + CHUNK * LANES * 3 / 2 + LANES;
+    }
+};
+
+inline bool by_tiles(int64_t dim, bool bf16) { return bf16 && dim % STEP == 0 && tiles_permitted(); }
+
+inline __m512i rounded_words(Vec v) {  // a NaN need not stay one: the sum that is divided by has it
+    const Words words = words_of(v);
+    return (__m512i)((words + ((words >> 16 & 1u) + 0x7fffu)) >> 16);
+}
+
+inline __m512i paired(__m512i low, __m512i high) { return _mm512_or_si512(low, _mm512_slli_epi32(high, 16)); }
+
+// Sixteen bf16 numbers as words; those that are not finite become 0, as their token's score is none either.
+inline __m512i finite_words(const BFloat16 *from) {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), most = _mm512_set1_epi32(0x7f80);
+    return _mm512_maskz_mov_epi32(_mm512_cmpneq_epi32_mask(_mm512_and_epi32(words, most), most), words);
+}
+
+// Number c of vector r to number r of vector c.
+inline void transpose(__m512i *v) {
+    const __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    HEADSTART_UNROLL
+    for (int width = 8; width; width /= 2) {
+        // of vectors r and r + width, the blocks of `width` numbers in odd and in even places change places
+        const __m512i bit = _mm512_set1_epi32(width);
+        const __mmask16 odd = _mm512_test_epi32_mask(places, bit);
+        const __m512i low = _mm512_mask_add_epi32(places, odd, _mm512_sub_epi32(places, bit), _mm512_set1_epi32(LANES));
+        const __m512i high = _mm512_mask_add_epi32(_mm512_add_epi32(places, bit), odd, places, _mm512_set1_epi32(LANES));
+        HEADSTART_UNROLL
+        for (int r = 0; r < LANES; r++) {
+            if (r & width) continue;
+            const __m512i a = v[r], b = v[r + width];
+            v[r] = _mm512_permutex2var_epi32(a, low, b);
+            v[r + width] = _mm512_permutex2var_epi32(a, high, b);
+        }
+    }
+}
+
+// Sixteen queries, or fewer, by two numbers of each: [dim / 2][16 queries][2].
+inline void pack_queries(const float *const *queries, int count, int64_t dim, uint32_t *to) {
+    __m512i pairs[LANES];
+    for (int64_t i = 0; i < dim; i += 2 * LANES) {
+        for (int q = 0; q < LANES; q++) {
+            pairs[q] = _mm512_setzero_si512();
+            if (q >= count) continue;
+            BFloat16 numbers[2 * LANES];
+            store(numbers, load(queries[q] + i));
+            store(numbers + LANES, load(queries[q] + i + LANES));
+            pairs[q] = _mm512_loadu_si512(numbers);
+        }
+        transpose(pairs);
+        for (int p = 0; p < LANES; p++) _mm512_store_si512(to + (i / 2 + p) * LANES, pairs[p]);
+    }
+    written();
+}
+
+// The latents of `count` tokens of a chunk by two tokens: [chunk / 32][rank / 16][16 pairs][16 numbers][2]; zeros behind.
+inline void pack_latents(const BFloat16 *rows, int64_t count, int64_t dim, int64_t rank, uint32_t *to) {
+    for (int64_t first = 0; first < count; first += STEP)
+        for (int64_t p = 0; p < LANES; p++) {
+            const int64_t token = first + 2 * p;
+            uint32_t *pair = to + first / STEP * (rank / LANES) * TILE + p * LANES;
+            for (int64_t i = 0; i < rank; i += LANES, pair += TILE) {
+                const BFloat16 *own = rows + token * dim + i;
+                const __m512i low = token < count ? finite_words(own) : _mm512_setzero_si512();
+                const __m512i high = token + 1 < count ? finite_words(own + dim) : _mm512_setzero_si512();
+                _mm512_store_si512(pair, paired(low, high));
+            }
+        }
+    written();
+}
+
+// Scores of sixteen queries with four tiles of sixteen tokens, or fewer: [tokens][16 queries].
+inline void score_by_tiles(const BFloat16 *rows, int64_t tiles, int64_t dim, const uint32_t *queries, float *scores) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    const int64_t stride = dim * sizeof(BFloat16), apart = LANES * dim;
+    for (int64_t i = 0; i < dim; i += STEP, queries += TILE) {
+        _tile_loadd(6, queries, 64);
+        _tile_loadd(4, rows + i, stride);
+        _tile_dpbf16ps(0, 4, 6);
+        if (tiles > 1) {
+            _tile_loadd(5, rows + apart + i, stride);
+            _tile_dpbf16ps(1, 5, 6);
+        }
+        if (tiles > 2) {
+            _tile_loadd(4, rows + 2 * apart + i, stride);
+            _tile_dpbf16ps(2, 4, 6);
+        }
+        if (tiles > 3) {
+            _tile_loadd(5, rows + 3 * apart + i, stride);
+            _tile_dpbf16ps(3, 5, 6);
+        }
+    }
+    _tile_stored(0, scores, 64);
+    if (tiles > 1) _tile_stored(1, scores + TILE, 64);
+    if (tiles > 2) _tile_stored(2, scores + 2 * TILE, 64);
+    if (tiles > 3) _tile_stored(3, scores + 3 * TILE, 64);
+    written();
+}
+
+// sums[16 queries][rank] += weights [steps][16 queries][32 tokens] times latents, as `pack_latents` lays them.
+inline void add_latents(const uint32_t *weights, const uint32_t *latents, int64_t steps, int64_t rank, float *sums) {
+    const int64_t stride = rank * sizeof(float), tiles = rank / LANES;
+    written();
+    for (int64_t at = 0; at < tiles; at += 4) {
+        const int64_t side = tiles - at;
+        float *own = sums + at * LANES;
+        _tile_loadd(0, own, stride);
+        if (side > 1) _tile_loadd(1, own + LANES, stride);
+        if (side > 2) _tile_loadd(2, own + 2 * LANES, stride);
+        if (side > 3) _tile_loadd(3, own + 3 * LANES, stride);
+        for (int64_t step = 0; step < steps; step++) {
+            const uint32_t *numbers = latents + (step * tiles + at) * TILE;
+            _tile_loadd(4, weights + step * TILE, 64);
+            _tile_loadd(6, numbers, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            if (side > 1) {
+                _tile_loadd(7, numbers + TILE, 64);
+                _tile_dpbf16ps(1, 4, 7);
+            }
+            if (side > 2) {
+                _tile_loadd(6, numbers + 2 * TILE, 64);
+                _tile_dpbf16ps(2, 4, 6);
+            }
+            if (side > 3) {
+                _tile_loadd(7, numbers + 3 * TILE, 64);
+                _tile_dpbf16ps(3, 4, 7);
+            }
+        }
+        _tile_stored(0, own, stride);
+        if (side > 1) _tile_stored(1, own + LANES, stride);
+        if (side > 2) _tile_stored(2, own + 2 * LANES, stride);
+        if (side > 3) _tile_stored(3, own + 3 * LANES, stride);
+    }
+    written();
+}
+
+// Of sixteen queries: how many tokens each sees, the largest score so far, and the sum of the weights.
+struct Seen {
+    Vec last, peak, total;
+    int64_t least, most;  // of `last`
+};
+
+// The scores [count][16 queries] of the tokens from `first` on become weights, as tiles take them. Returns what the sums so far
+// are to be multiplied by.
+inline Vec weigh(float *scores, int64_t first, int64_t count, float scaling, Seen &seen, uint32_t *weights) {
+    Vec peak = seen.peak;
+    const Vec none = splat(-INFINITY);
+    for (int64_t t = 0; t < count; t++) {
+        Vec score = load(scores + t * LANES) * scaling;
+        if (first + t >= seen.least) score = select(splat(float(first + t)) < seen.last, score, none);
+        store(scores + t * LANES, score);
+        peak = larger(score, peak);
+    }
+    const Vec before = exponential(seen.peak - peak);
+    Vec total = seen.total * before;
+    __m512i pairs[LANES];
+    for (int64_t step = 0; step < count; step += STEP) {
+        for (int64_t p = 0; p < LANES; p++) {
+            __m512i words[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+            for (int64_t side = 0; side < 2; side++) {
+                const int64_t t = step + 2 * p + side;
+                if (t >= count) continue;
+                Vec weight = exponential(load(scores + t * LANES) - peak);
+                if (first + t >= seen.least) weight = select(splat(float(first + t)) < seen.last, weight, Vec{});
+                total = total + weight;
+                words[side] = rounded_words(weight);
+            }
+            pairs[p] = paired(words[0], words[1]);
+        }
+        transpose(pairs);
+        for (int64_t q = 0; q < LANES; q++) _mm512_store_si512(weights + (step / STEP * LANES + q) * LANES, pairs[q]);
+    }
+    seen.peak = peak;
+    seen.total = total;
+    return before;
+}
+
+// Attention of queries of one segment to the rows of its slot. room: see `LatentRoom`.
+inline void attend_by_tiles(const Together &all, const BFloat16 *rows, int64_t dim, int64_t rank, float scaling, float *room) {
+    const Tiles tiles(LANES);
+    const LatentRoom sizes{dim, rank};
+    const int groups = all.groups();
+    uint32_t *queries = (uint32_t *)((uintptr_t(room) + 63) / 64 * 64), *latents = queries + groups * sizes.queries();
+    uint32_t *weights = latents + sizes.latents();
+    float *scores = (float *)(weights + CHUNK * LANES / 2), *sums = scores + CHUNK * LANES;
+    BFloat16 *own_rows = (BFloat16 *)(sums + groups * sizes.sums());
+    Seen seen[MOST_GROUPS_OF_QUERIES];
+    int64_t end = 0;
+    for (int g = 0; g < groups; g++) {
+        const int from = g * LANES, count = all.count - from < LANES ? all.count - from : LANES;
+        float last[LANES];
+        seen[g] = Seen{{}, splat(-INFINITY), Vec{}, INT64_MAX, 0};
+        for (int q = 0; q < LANES; q++) {
+            const int64_t tokens = all.last[from + (q < count ? q : 0)] + all.extras;
+            last[q] = float(tokens);
+            if (tokens < seen[g].least) seen[g].least = tokens;
+            if (tokens > seen[g].most) seen[g].most = tokens;
+        }
+        seen[g].last = load(last);
+        if (seen[g].most > end) end = seen[g].most;
+        pack_queries(all.query + from, count, dim, queries + g * sizes.queries());
+    }
+    std::memset(sums, 0, groups * sizes.sums() * sizeof(float));
+    for (int64_t first = 0; first < end; first += CHUNK) {
+        const int64_t count = end - first < CHUNK ? end - first : CHUNK, run = all.last[0];
+        const BFloat16 *chunk = rows + first * dim;
+        if (all.extras && first + count > run) {  // in the order of the text
+            for (int64_t t = 0; t < count; t++) {
+                const int64_t token = first + t < run ? first + t : all.extra[first + t - run];
+                std::memcpy(own_rows + t * dim, rows + token * dim, dim * sizeof(BFloat16));
+            }
+            chunk = own_rows;
+            written();
+        }
+        pack_latents(chunk, count, dim, rank, latents);
+        for (int g = 0; g < groups && first < end; g++) {
+            const int64_t most = seen[g].most - first, own = most < count ? most : count;
+            if (own <= 0) continue;
+            for (int64_t t = 0; t < own; t += 4 * LANES)
+                score_by_tiles(chunk + t * dim, (own - t + LANES - 1) / LANES, dim, queries + g * sizes.queries(),
+                            scores + t * LANES);
+            float before[LANES];
+            store(before, weigh(scores, first, own, scaling, seen[g], weights));
+            float *sum = sums + g * sizes.sums();
+            for (int q = 0; q < LANES && first; q++) {
+                if (before[q] == 1.0f) continue;
+                for (int64_t i = 0; i < rank; i += LANES) store(sum + q * rank + i, load(sum + q * rank + i) * before[q]);
+            }
+            add_latents(weights, latents, (own + STEP - 1) / STEP, rank, sum);
+        }
+    }
+    for (int q = 0; q < all.count; q++) {
+        const float *sum = sums + q / LANES * sizes.sums() + q % LANES * rank, inverse = 1.0f / seen[q / LANES].total[q % LANES];
+        for (int64_t i = 0; i < rank; i += LANES) store(all.out[q] + i, load(sum + i) * inverse);
+    }
+}
+
+// Attention of all queries of a batch: query and attended [rows, heads, dim].
+inline void attend_by_tiles(Member &team, const float *query, const BFloat16 *stored, const Visible &visible, const Shape &s,
+                            int64_t rank, float scaling, const int64_t *segments, int64_t segment_count, const int64_t *slots,
+                            float *attended, float *room) {
+    // by row where rows see tokens one by one, else all rows of a segment
+    const auto by_row = [&](int64_t k) { return visible.extra_begin[segments[k + 1]] > visible.extra_begin[segments[k]]; };
+    const auto parts = [&](int64_t queries) {
+        const int64_t groups = (queries + LANES - 1) / LANES;
+        const int64_t most = (groups + MOST_GROUPS_OF_QUERIES - 1) / MOST_GROUPS_OF_QUERIES;
+        return std::max(most, std::min(groups, team.threads()));
+    };
+    const auto tasks_of = [&](int64_t k) {
+        const int64_t rows = segments[k + 1] - segments[k];
+        return by_row(k) ? rows * parts(s.heads) : parts(rows * s.heads);
+    };
+    int64_t tasks = 0;
+    for (int64_t k = 0; k < segment_count; k++) tasks += tasks_of(k);
+    team.pieces(tasks, [&](int64_t task) {
+        int64_t k = 0;
+        for (; task >= tasks_of(k); k++) task -= tasks_of(k);
+        int64_t from = segments[k] * s.heads, to = segments[k + 1] * s.heads;
+        if (by_row(k)) {
+            const int64_t row = segments[k] + task / parts(s.heads);
+            task %= parts(s.heads);
+            from = row * s.heads;
+            to = from + s.heads;
+        }
+        const int64_t part = parts(to - from), groups = (to - from + LANES - 1) / LANES;
+        const int64_t each = (groups + part - 1) / part * LANES, first = from + task * each, last = std::min(first + each, to);
+        Together all;
+        all.count = int(std::max(last - first, int64_t(0)));
+        if (!all.count) return;
+        for (int q = 0; q < all.count; q++) {
+            all.query[q] = query + (first + q) * s.dim;
+            all.out[q] = attended + (first + q) * s.dim;
+            all.last[q] = visible.last[(first + q) / s.heads];
+        }
+        const int64_t row = first / s.heads;
+        all.extras = by_row(k) ? visible.extra_begin[row + 1] - visible.extra_begin[row] : 0;
+        all.extra = visible.extra + visible.extra_begin[row];
+        const BFloat16 *rows = stored + slots[segments[k]] * s.capacity * s.dim;
+        attend_by_tiles(all, rows, s.dim, rank, scaling, room);
+    });
+}
+
+#endif

@@ -1,0 +1,117 @@
+"""Families with latent attention: DeepSeek V2 and V3, GLM-4.7-Flash, Youtu and MiniCPM3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headstart.model.recipes.common import activation, decoder, mlp, rms
+from headstart.model.recipes.experts import Experts, Router
+from headstart.model.recipes.latent import latent
+from headstart.model.recipes.mlp import Mlp
+from headstart.model.recipes.recipe import Layer, Recipe
+from headstart.model.recipes.stated import Stated
+
+_OF_EXPERTS = (
+    "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size", "n_group", "topk_group",
+    "norm_topk_prob", "routed_scaling_factor", "topk_method",
+)  # fmt: skip
+
+
+def deepseek_v2(stated: Stated) -> Recipe:
+    """Scores are a softmax; groups are as good as their best expert."""
+    dense = _layer(stated, pairs=True)
+    count, first = stated.num_hidden_layers, stated.first_k_dense_replace
+    stated.must_be("scoring_func", "softmax")
+    stated.must_be("norm_topk_prob", False)  # the class of transformers passes it over
+    if first >= count:
+        return _dense(stated, dense)
+    method = stated.topk_method
+    stated.without_effect("n_group", "topk_group")  # unless the method has groups
+    router = Router(stated.num_experts_per_tok, factor=float(stated.routed_scaling_factor), wide=True)
+    if method == "group_limited_greedy":
+        router = replace(router, groups=stated.n_group, groups_kept=stated.topk_group, group_best=1)
+    elif method != "greedy":
+        raise stated.refused("topk_method", method)
+    return _mixed(stated, dense, [i >= first for i in range(count)], router)
+
+
+def deepseek_v3(stated: Stated) -> Recipe:
+    """Scores are sigmoids, to which a bias is added for the choice."""
+    first, count = stated.first_k_dense_replace, stated.num_hidden_layers
+    return _by_sigmoids(stated, [i >= first for i in range(count)])
+
+
+def glm4_moe_lite(stated: Stated) -> Recipe:
+    """GLM-4.7-Flash: DeepSeek V3 whose config says of each layer whether it has experts."""
+    kinds = stated.mlp_layer_types[: stated.num_hidden_layers]
+    if unknown := set(kinds) - {"dense", "sparse"}:
+        raise stated.refused("mlp_layer_types", sorted(unknown)[0])
+    stated.must_be("first_k_dense_replace", kinds.count("dense"))  # the class of transformers passes it over
+    stated.must_be("partial_rotary_factor", 1.0)
+    return _by_sigmoids(stated, [kind == "sparse" for kind in kinds])
+
+
+def youtu(stated: Stated) -> Recipe:
+    """Latent attention with an MLP in every layer."""
+    stated.without_effect("embedding_initializer_range")
+    return decoder(stated, [_layer(stated, pairs=bool(stated.rope_interleave))] * stated.num_hidden_layers)
+
+
+def minicpm3(stated: Stated) -> Recipe:
+    """What a layer adds is less the more layers there are."""
+    layer = replace(
+        _layer(stated, pairs=False), residual_factor=float(stated.scale_depth) / float(stated.num_hidden_layers) ** 0.5
+    )
+    return replace(
+        decoder(stated, [layer] * stated.num_hidden_layers),
+        embedding_factor=float(stated.scale_emb),
+        embedding_factor_rounded=True,
+        logit_factor=stated.dim_model_base / stated.hidden_size,
+    )
+
+
+def _by_sigmoids(stated: Stated, sparse: list[bool]) -> Recipe:
+    """sparse: whether each layer has experts."""
+    dense = _layer(stated, pairs=bool(stated.rope_interleave))
+    stated.must_be("scoring_func", "sigmoid")
+    stated.must_be("topk_method", "noaux_tc")
+    if not any(sparse):
+        return _dense(stated, dense)
+    router = Router(
+        stated.num_experts_per_tok,
+        "sigmoid",
+        choice_bias="mlp.gate.e_score_correction_bias",
+        groups=stated.n_group,
+        groups_kept=stated.topk_group,
+        normalised=bool(stated.norm_topk_prob),
+        least_sum=1e-20,
+        factor=float(stated.routed_scaling_factor),
+        wide=True,
+    )
+    return _mixed(stated, dense, sparse, router)
+
+
+def _mixed(stated: Stated, dense: Layer, sparse: list[bool], router: Router) -> Recipe:
+    """An MLP beside the experts is that of `n_shared_experts` of them, as one."""
+    width, act = stated.moe_intermediate_size, activation(stated)
+    stated.must_be("moe_layer_freq", 1)
+    stated.without_effect("aux_loss_alpha", "seq_aux", "ep_size")  # of training
+    names = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
+    shared = Mlp(width * stated.n_shared_experts, act, names, "mlp.shared_experts.down_proj")
+    mixed = replace(dense, feed_forward=Experts(stated.n_routed_experts, width, act, router, shared=shared))
+    return decoder(stated, [mixed if each else dense for each in sparse])
+
+
+def _dense(stated: Stated, layer: Layer) -> Recipe:
+    stated.without_effect(*_OF_EXPERTS)
+    return decoder(stated, [layer] * stated.num_hidden_layers)
+
+
+def _layer(stated: Stated, *more: str, pairs: bool) -> Layer:
+    """A layer with an MLP. more: of the rotation, see `Stated.rope`."""
+    return Layer(
+        latent(stated, *more, pairs=pairs),
+        mlp(stated),
+        rms(stated, "input_layernorm"),
+        rms(stated, "post_attention_layernorm"),
+    )
