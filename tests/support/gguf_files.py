@@ -44,7 +44,7 @@ def write(
 ) -> Path:
     """Write a model as llama.cpp's converter does. kind: of the matrices. metadata: below the architecture's name,
     instead of the model's own or beside it; plain: the same without that name. split: tensors in a file, if it is to be
-    several. blocks: what matrices hold instead, and of which kind."""
+    several. blocks: what matrices hold instead, and of which kind; also ones that the converter does not write."""
     config = model.config
     architecture = architecture_of(config)
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
@@ -57,6 +57,7 @@ def write(
     for key, value in (tokenizer or {}).items():
         if value is not None:
             _add(writer, f"tokenizer.{key}", value)
+    written: set[str] = set()
     for name, parameter in _stored(model):
         if ".act_fn." in name:
             continue
@@ -64,12 +65,15 @@ def write(
         for each, values in _changed(config, name, stored, parameter.detach().float().numpy()):
             if each in leave_out:
                 continue
+            written.add(each)
             if each in (blocks or {}):
                 writer.add_tensor(each, blocks[each][0], raw_dtype=blocks[each][1])
             elif values.ndim == 1 or each.endswith(_ALWAYS_FLOATS):
                 writer.add_tensor(each, values)
             else:
                 writer.add_tensor(each, gguf.quantize(values, kind), raw_dtype=kind)
+    for name in (blocks or {}).keys() - written:
+        writer.add_tensor(name, blocks[name][0], raw_dtype=blocks[name][1])
     for name, values in {**_extra_tensors(model), **(tensors or {})}.items():
         if name in (tensors or {}) or name not in leave_out:
             writer.add_tensor(name, values)
@@ -179,11 +183,19 @@ def quantised(model: Any, kind: Q) -> Any:
     copy.load_state_dict(model.state_dict())
     with torch.no_grad():
         for name, parameter in copy.named_parameters():
-            if parameter.dim() == 2 and not stored_name(copy.config, name).endswith(_ALWAYS_FLOATS):
+            stored = stored_name(copy.config, name)
+            if parameter.dim() == 3 and stored.endswith("_exps.weight"):
+                for matrix in parameter.mT if copy.config.model_type == "gpt_oss" else parameter:
+                    matrix.copy_(_rounded(matrix, kind))
+            elif parameter.dim() == 2 and not stored.endswith(_ALWAYS_FLOATS):
                 matrix = parameter.T if copy.config.model_type == "gpt2" and ".h." in name else parameter
-                rows = matrix.detach().contiguous().numpy()
-                matrix.copy_(torch.from_numpy(gguf.dequantize(gguf.quantize(rows, kind), kind).copy()))
+                matrix.copy_(_rounded(matrix, kind))
     return copy
+
+
+def _rounded(matrix: torch.Tensor, kind: Q) -> torch.Tensor:
+    rows = matrix.detach().contiguous().numpy()
+    return torch.from_numpy(gguf.dequantize(gguf.quantize(rows, kind), kind).copy())
 
 
 def byte_level(tokenizer: Any, pre: str = "gpt-2", **more: Any) -> dict[str, Any]:

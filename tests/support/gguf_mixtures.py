@@ -18,7 +18,7 @@ ARCHITECTURES = {
 VOCAB = 97
 _ROPE = {"rope_type": "default", "rope_theta": 1e4}
 _YARN = {
-    "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16, "truncate": False,
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 64, "truncate": False,
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ _GRANITE = {
 }  # fmt: skip
 _QWEN = {"moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 3}
 _DELTA = {
-    "head_dim": 32, "shared_expert_intermediate_size": 48, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "head_dim": 32, "shared_expert_intermediate_size": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
     "linear_key_head_dim": 32, "linear_value_head_dim": 32, "rms_norm_eps": 1e-6,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
 }  # fmt: skip
@@ -48,7 +48,7 @@ _SECTIONS = {**_PART, "mrope_section": [4, 2, 2], "mrope_interleaved": True}
 MIXTURES: dict[str, Callable[[], Any]] = {
     "mixtral": lambda: tf.MixtralConfig(**_sizes(intermediate_size=32, num_local_experts=8)),
     "qwen2_moe": lambda: tf.Qwen2MoeConfig(
-        **_sizes(**_QWEN, head_dim=None, intermediate_size=96, shared_expert_intermediate_size=48)
+        **_sizes(**_QWEN, head_dim=None, intermediate_size=96, shared_expert_intermediate_size=64)
     ),
     "qwen3_moe": lambda: tf.Qwen3MoeConfig(**_sizes(**_QWEN, intermediate_size=96, norm_topk_prob=True)),
     "olmoe": lambda: tf.OlmoeConfig(
@@ -69,10 +69,10 @@ MIXTURES: dict[str, Callable[[], Any]] = {
         )
     ),
     "granitemoe": lambda: tf.GraniteMoeConfig(**_sizes(**_GRANITE)),
-    "granitemoe, shared": lambda: tf.GraniteMoeSharedConfig(**_sizes(**_GRANITE, shared_intermediate_size=48)),
+    "granitemoe, shared": lambda: tf.GraniteMoeSharedConfig(**_sizes(**_GRANITE, shared_intermediate_size=64)),
     "granite4h, experts": lambda: tf.GraniteMoeHybridConfig(
         **_sizes(
-            **_GRANITE, shared_intermediate_size=48, mamba_n_heads=8, mamba_d_head=16, mamba_d_state=32,
+            **_GRANITE, shared_intermediate_size=64, mamba_n_heads=8, mamba_d_head=16, mamba_d_state=32,
             mamba_n_groups=2, mamba_expand=2, position_embedding_type="nope",
             layer_types=["linear_attention", "full_attention", "linear_attention"],
         )
@@ -86,7 +86,7 @@ MIXTURES: dict[str, Callable[[], Any]] = {
     ),
     "ernie4_5_moe": lambda: tf.Ernie4_5_MoeConfig(
         **_sizes(
-            head_dim=None, intermediate_size=96, moe_intermediate_size=24, moe_num_experts=8, moe_k=3,
+            head_dim=None, intermediate_size=128, moe_intermediate_size=32, moe_num_experts=8, moe_k=3,
             moe_num_shared_experts=2, moe_layer_start_index=1,
         )
     ),
