@@ -84,6 +84,16 @@ def write(
     return path
 
 
+def stored_matrices(model: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of each tensor that may be blocks."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            stored, values = stored_name(model.config, name), parameter.detach().numpy()
+            for each, made in _changed(model.config, name, stored, values):
+                if not each.endswith(_ALWAYS_FLOATS):
+                    yield each, made.shape
+
+
 def _changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """What the converter writes of a parameter."""
     architecture = architecture_of(config)
