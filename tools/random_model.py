@@ -198,7 +198,9 @@ TINY_LAYERS, TINY_VOCABULARY = 6, 512
 
 ARCHITECTURES = {
     "falcon_h1": "falcon-h1", "gemma3_text": "gemma3", "gemma4_text": "gemma4", "granitemoehybrid": "granitehybrid",
-    "qwen3_5_text": "qwen35",
+    "glm4_moe": "glm4moe", "gpt_oss": "gpt-oss", "granitemoeshared": "granitemoe", "lfm2_moe": "lfm2moe",
+    "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_5_moe_text": "qwen35moe", "qwen3_5_text": "qwen35",
+    "qwen3_moe": "qwen3moe",
 }  # fmt: skip
 """What GGUF files call a `model_type`, where it is not the same."""
 
@@ -353,7 +355,7 @@ def write_gguf(
     weights are of each type."""
     architecture = ARCHITECTURES.get(config.model_type, config.model_type)
     writer = gguf.GGUFWriter(path, architecture)
-    for key, value in _metadata(config).items():
+    for key, value in ((key, value) for key, value in _metadata(config).items() if value is not None):
         _add(writer, f"{architecture}.{key}", value)
     _add_tokenizer(writer, config.vocab_size)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -362,6 +364,11 @@ def write_gguf(
     mixed = kind == MIX
     plan: list[tuple[str, tuple[int, ...], Q]] = []
     for name, shape in tensors_of(config).items():
+        if experts := list(_experts_stored(config, name, shape)):
+            for each, own in experts:
+                type_ = mixed_type(each, config.num_hidden_layers, config.tie_word_embeddings) if mixed else Q[kind]
+                plan.append((each, own, Q.F32 if each.endswith(ROUTERS) else fitting(type_, own)))
+            continue
         full = name.replace(".dt_bias", ".dt_proj.bias")
         full = full if full.endswith((".weight", ".bias")) else f"{full}.weight"
         stored = names.get_name(full, try_suffixes=(".weight", ".bias"))
@@ -369,7 +376,7 @@ def write_gguf(
             raise SystemExit(f"the package gguf has no name for {name} of architecture {architecture}")
         for each, own in _as_stored(config, name, stored or "", shape):
             type_ = mixed_type(each, config.num_hidden_layers, config.tie_word_embeddings) if mixed else Q[kind]
-            floats = each.endswith((*FLOATS, *CONVOLUTIONS))
+            floats = each.endswith((*FLOATS, *CONVOLUTIONS, *ROUTERS))
             plan.append((each, own, Q.F32 if floats else fitting(type_, own)))
     extra = _factors(config)
     counts: dict[str, int] = {}
@@ -401,7 +408,38 @@ def write_gguf(
 
 FLOATS = ("ssm_a", "ssm_d", "ssm_norm.weight")
 CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight")
+ROUTERS = ("exps.bias", "exps.scale", "ffn_gate_inp.scale", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")
 """Tensors that are floats in every file; the first are drawn as norms are."""
+
+
+def _experts_stored(config: Any, name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The same of a parameter of experts, or of what chooses them, whose names the package's table does not have."""
+    if not name.startswith("model.layers."):
+        return
+    _, _, layer, inner = name.split(".", 3)
+    block, last = f"blk.{layer}", inner.rpartition(".")[2]
+    scales = {"router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
+    if inner in scales:
+        yield f"{block}.{scales[inner]}", shape
+    elif last in ("e_score_correction_bias", "expert_bias"):
+        yield f"{block}.exp_probs_b.bias", (math.prod(shape),)
+    elif inner == "block_sparse_moe.router.weight":
+        yield f"{block}.ffn_gate_inp.weight", shape
+    elif inner.startswith("shared_mlp.") and config.num_local_experts:
+        halves = ("ffn_gate_shexp", "ffn_up_shexp") if "input_linear" in inner else ("ffn_down_shexp",)
+        yield from ((f"{block}.{each}.weight", (shape[0] // len(halves), shape[1])) for each in halves)
+    elif "experts." in inner and "shared_experts." not in inner:
+        ending = "bias" if last.endswith("_bias") else "weight"
+        count, outputs, *inputs = (shape[0], *reversed(shape[1:])) if config.model_type == "gpt_oss" else shape
+        if last.startswith("down"):
+            yield f"{block}.ffn_down_exps.{ending}", (count, outputs, *inputs)
+        elif config.model_type == "gemma4_text":
+            yield f"{block}.ffn_gate_up_exps.{ending}", (count, outputs, *inputs)
+        else:
+            yield from ((f"{block}.{each}_exps.{ending}", (count, outputs // 2, *inputs)) for each in GATE_UP)
+
+
+GATE_UP = ("ffn_gate", "ffn_up")
 
 
 def _as_stored(config: Any, name: str, stored: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -457,7 +495,7 @@ def mixed_type(stored: str, layers: int, tied: bool) -> Q:
         return Q.Q6_K
     if stored.endswith("attn_qkv.weight"):
         return Q.Q5_K
-    if stored.endswith(("attn_v.weight", "ffn_down.weight")):
+    if stored.endswith(("attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight")):
         layer, edge = int(stored.split(".")[1]), layers // 8
         if layer < edge or layer >= 7 * layers // 8 or (layer - edge) % 3 == 2:
             return Q.Q6_K
@@ -478,7 +516,8 @@ def _encoded(numbers: Numbers, name: str, shape: Sequence[int], kind: Q) -> Iter
     if kind.name in SCALES:
         scale, minimum = block_scales(kind)
         for rows in _pieces(shape):
-            yield random_blocks(kind, rows * shape[1] // gguf.GGML_QUANT_SIZES[kind][0], numbers, scale, minimum)
+            count = rows * math.prod(shape[1:]) // gguf.GGML_QUANT_SIZES[kind][0]
+            yield random_blocks(kind, count, numbers, scale, minimum)
         return
     for rows in numbers.rows(name, shape):
         yield gguf.quantize(rows.numpy().reshape(-1, shape[-1] if shape else 1), kind)
@@ -518,7 +557,7 @@ def _metadata(config: Any) -> dict[str, Any]:
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
         "block_count": config.num_hidden_layers,
-        "feed_forward_length": config.intermediate_size,
+        "feed_forward_length": getattr(config, "intermediate_size", None),
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.num_key_value_heads,
         "attention.key_length": dim,
@@ -528,7 +567,7 @@ def _metadata(config: Any) -> dict[str, Any]:
         "rope.dimension_count": dim,
         "vocab_size": config.vocab_size,
     }
-    found |= _of_hybrids(config)
+    found |= _of_mixtures(config) | _of_hybrids(config)
     if config.model_type in ("gemma3_text", "gemma4_text", "phi3"):
         found["attention.sliding_window"] = config.sliding_window
     if config.model_type in ("gemma3_text", "gemma4_text"):
@@ -560,6 +599,64 @@ def _metadata(config: Any) -> dict[str, Any]:
     return found
 
 
+_COUNTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+_CHOSEN = ("num_experts_per_tok", "top_k_experts", "moe_k")
+_SHARED_WIDTH = ("shared_expert_intermediate_size", "shared_intermediate_size")
+
+
+def _of_mixtures(config: Any) -> dict[str, Any]:
+    """What files of models with experts state beside it."""
+    kind, count = config.model_type, next((n for name in _COUNTS if (n := getattr(config, name, None))), None)
+    if not count:
+        return {}
+    found = {
+        "expert_count": count,
+        "expert_used_count": next(n for name in _CHOSEN if (n := getattr(config, name, None))),
+        "expert_feed_forward_length": getattr(config, "moe_intermediate_size", None),
+        "expert_shared_feed_forward_length": next((n for name in _SHARED_WIDTH if (n := getattr(config, name, 0))), None),
+    }
+    if kind == "gpt_oss":
+        rope = config.rope_parameters
+        found |= {
+            "expert_feed_forward_length": config.intermediate_size,
+            "attention.sliding_window": config.sliding_window,
+        }
+        if rope["rope_type"] == "yarn":
+            found |= {
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": float(rope["factor"]),
+                "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
+            }
+    if kind == "lfm2_moe":
+        found |= {"expert_gating_func": SIGMOID, "leading_dense_block_count": config.num_dense_layers}
+    if kind == "glm4_moe":
+        found |= {
+            "expert_gating_func": SIGMOID,
+            "expert_group_count": config.n_group,
+            "expert_group_used_count": config.topk_group,
+            "expert_shared_count": config.n_shared_experts,
+            "expert_weights_norm": config.norm_topk_prob,
+            "expert_weights_scale": float(config.routed_scaling_factor),
+            "leading_dense_block_count": config.first_k_dense_replace,
+            "rope.dimension_count": int(config.head_dim * config.rope_parameters["partial_rotary_factor"]),
+        }
+    if kind in ("granitemoe", "granitemoeshared"):
+        found |= _factors_of_granite(config)
+    return found
+
+
+SIGMOID = int(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+def _factors_of_granite(config: Any) -> dict[str, Any]:
+    return {
+        "attention.scale": config.attention_multiplier,
+        "embedding_scale": config.embedding_multiplier,
+        "logit_scale": config.logits_scaling,
+        "residual_scale": config.residual_multiplier,
+    }
+
+
 def _of_hybrids(config: Any) -> dict[str, Any]:
     """What files of models with recurrent layers state otherwise, or beside it."""
     kind = config.model_type
@@ -567,9 +664,11 @@ def _of_hybrids(config: Any) -> dict[str, Any]:
         return _sizes(
             config.mamba_d_conv, config.mamba_n_groups, config.mamba_d_ssm, config.mamba_d_state, config.mamba_n_heads
         )
-    if kind not in ("granitemoehybrid", "lfm2", "qwen3_5_text"):
+    if kind not in ("granitemoehybrid", "lfm2", "lfm2_moe", "qwen3_5_moe_text", "qwen3_5_text"):
         return {}
     kv_heads = [config.num_key_value_heads if each == "full_attention" else 0 for each in config.layer_types]
+    if kind == "lfm2_moe":
+        return {"attention.head_count_kv": kv_heads, "shortconv.l_cache": config.conv_L_cache}
     if kind == "lfm2":
         width = int(config.block_ffn_dim_multiplier * int(2 * config.intermediate_size / 3))
         return {
@@ -580,14 +679,11 @@ def _of_hybrids(config: Any) -> dict[str, Any]:
     if kind == "granitemoehybrid":
         return {
             "attention.head_count_kv": kv_heads,
-            "attention.scale": config.attention_multiplier,
             "context_length": 2**20,  # without positions there is no limit
-            "embedding_scale": config.embedding_multiplier,
-            "expert_count": 0,
+            "expert_count": config.num_local_experts,
             "expert_used_count": config.num_experts_per_tok,
             "expert_shared_feed_forward_length": config.shared_intermediate_size,
-            "logit_scale": config.logits_scaling,
-            "residual_scale": config.residual_multiplier,
+            **_factors_of_granite(config),
             "rope.scaling.finetuned": False,
             **_sizes(
                 config.mamba_d_conv, config.mamba_n_groups, config.mamba_n_heads * config.mamba_d_head,
@@ -647,6 +743,8 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_uint32(key, value)
     elif isinstance(value, float):
         writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
     else:
         writer.add_array(key, value)
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from headstart.model.gguf.splits import SPLITS
-from support import gguf_hybrids
+from support import gguf_hybrids, gguf_mixtures
 
 Q = gguf.GGMLQuantizationType
 
@@ -44,7 +44,7 @@ def write(
 ) -> Path:
     """Write a model as llama.cpp's converter does. kind: of the matrices. metadata: below the architecture's name,
     instead of the model's own or beside it; plain: the same without that name. split: tensors in a file, if it is to be
-    several. blocks: what matrices hold instead, and of which kind."""
+    several. blocks: what matrices hold instead, and of which kind; also ones that the converter does not write."""
     config = model.config
     architecture = architecture_of(config)
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
@@ -57,6 +57,7 @@ def write(
     for key, value in (tokenizer or {}).items():
         if value is not None:
             _add(writer, f"tokenizer.{key}", value)
+    written: set[str] = set()
     for name, parameter in _stored(model):
         if ".act_fn." in name:
             continue
@@ -64,12 +65,15 @@ def write(
         for each, values in _changed(config, name, stored, parameter.detach().float().numpy()):
             if each in leave_out:
                 continue
+            written.add(each)
             if each in (blocks or {}):
                 writer.add_tensor(each, blocks[each][0], raw_dtype=blocks[each][1])
             elif values.ndim == 1 or each.endswith(_ALWAYS_FLOATS):
                 writer.add_tensor(each, values)
             else:
                 writer.add_tensor(each, gguf.quantize(values, kind), raw_dtype=kind)
+    for name in (blocks or {}).keys() - written:
+        writer.add_tensor(name, blocks[name][0], raw_dtype=blocks[name][1])
     for name, values in {**_extra_tensors(model), **(tensors or {})}.items():
         if name in (tensors or {}) or name not in leave_out:
             writer.add_tensor(name, values)
@@ -78,6 +82,16 @@ def write(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def stored_matrices(model: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of each tensor that may be blocks."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            stored, values = stored_name(model.config, name), parameter.detach().numpy()
+            for each, made in _changed(model.config, name, stored, values):
+                if not each.endswith(_ALWAYS_FLOATS):
+                    yield each, made.shape
 
 
 def _changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -91,7 +105,9 @@ def _changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterato
         values = values.T.copy()
     if ".query_key_value." in name:
         values = _apart(config, values)
-    if config.model_type in gguf_hybrids.ARCHITECTURES:
+    if (made := gguf_mixtures.changed(config, name, stored, values)) is not None:
+        yield from made
+    elif config.model_type in gguf_hybrids.ARCHITECTURES:
         yield from gguf_hybrids.changed(config, name, stored, values)
     else:
         yield stored, values
@@ -116,13 +132,13 @@ _CALLED = {
     "cohere": "command-r", "gpt_bigcode": "starcoder", "gpt_neox": "gptneox", "phi": "phi2",
     "gemma3_text": "gemma3", "gemma4_text": "gemma4", "gemma4_unified_text": "gemma4",
     "hunyuan_v1_dense": "hunyuan-dense", "ministral3": "mistral3", "mistral": "llama",
-    "olmo3": "olmo2", **gguf_hybrids.ARCHITECTURES,
+    "olmo3": "olmo2", **gguf_hybrids.ARCHITECTURES, **gguf_mixtures.ARCHITECTURES,
 }  # fmt: skip
 _ALWAYS_FLOATS = (
-    "attn_q_norm.weight", "attn_k_norm.weight", "position_embd.weight", "shortconv.conv.weight", "ssm_a",
-    "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight",
+    "attn_q_norm.weight", "attn_k_norm.weight", "exps.bias", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
+    "position_embd.weight", "shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight",
 )  # fmt: skip
-_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "llama", "mistral3", "nemotron_h", "olmo", "smollm3")
+_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "nemotron_h", "olmo", "smollm3")
 """Architectures for which llama.cpp's converter interleaves the rows of queries and keys."""
 _ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")
 """Architectures for which it adds 1 to the gains of norms."""
@@ -141,7 +157,9 @@ def _names(architecture: str, layers: int) -> gguf.TensorNameMap:
 
 def stored_name(config: Any, parameter: str) -> str:
     """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
-    parameter = gguf_hybrids.table_name(config, parameter)
+    if (stored := gguf_mixtures.stored_name(parameter)) is not None:
+        return stored
+    parameter = gguf_mixtures.table_name(gguf_hybrids.table_name(config, parameter))
     full = parameter if parameter.endswith((".weight", ".bias")) else f"{parameter}.weight"
     if ".shared_mlp.input_linear." in full:  # which the converter cuts up: see `gguf_hybrids.changed`
         return full.replace("model.layers.", "blk.").replace(".shared_mlp.input_linear.", ".ffn.")
@@ -175,11 +193,19 @@ def quantised(model: Any, kind: Q) -> Any:
     copy.load_state_dict(model.state_dict())
     with torch.no_grad():
         for name, parameter in copy.named_parameters():
-            if parameter.dim() == 2 and not stored_name(copy.config, name).endswith(_ALWAYS_FLOATS):
+            stored = stored_name(copy.config, name)
+            if parameter.dim() == 3 and stored.endswith("_exps.weight"):
+                for matrix in parameter.mT if copy.config.model_type == "gpt_oss" else parameter:
+                    matrix.copy_(_rounded(matrix, kind))
+            elif parameter.dim() == 2 and not stored.endswith(_ALWAYS_FLOATS):
                 matrix = parameter.T if copy.config.model_type == "gpt2" and ".h." in name else parameter
-                rows = matrix.detach().contiguous().numpy()
-                matrix.copy_(torch.from_numpy(gguf.dequantize(gguf.quantize(rows, kind), kind).copy()))
+                matrix.copy_(_rounded(matrix, kind))
     return copy
+
+
+def _rounded(matrix: torch.Tensor, kind: Q) -> torch.Tensor:
+    rows = matrix.detach().contiguous().numpy()
+    return torch.from_numpy(gguf.dequantize(gguf.quantize(rows, kind), kind).copy())
 
 
 def byte_level(tokenizer: Any, pre: str = "gpt-2", **more: Any) -> dict[str, Any]:
@@ -259,7 +285,7 @@ def _metadata(config: Any) -> dict[str, Any]:
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
         "block_count": config.num_hidden_layers,
-        "feed_forward_length": _first(config, "intermediate_size", "n_inner", "ffn_hidden_size"),
+        "feed_forward_length": _first(config, "intermediate_size", "n_inner", "ffn_hidden_size", default=None),
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": _kv_heads(config),
         "attention.key_length": dim,
@@ -283,8 +309,9 @@ def _metadata(config: Any) -> dict[str, Any]:
 _EPS = ("layer_norm_eps", "norm_epsilon", "norm_eps", "layer_norm_epsilon")
 
 
-def _first(config: Any, *names: str) -> Any:
-    return next(value for name in names if (value := getattr(config, name, None)) is not None)
+def _first(config: Any, *names: str, **default: Any) -> Any:
+    found = (value for name in names if (value := getattr(config, name, None)) is not None)
+    return next(found, *default.values())
 
 
 def _kv_heads(config: Any) -> int:
@@ -296,8 +323,9 @@ def _kv_heads(config: Any) -> int:
 def _of_kind(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
     """What the converter writes of single kinds of models."""
     kind = config.model_type
+    mixture = gguf_mixtures.metadata(config)
     if kind in gguf_hybrids.ARCHITECTURES:
-        return gguf_hybrids.metadata(config)
+        return {**mixture, **gguf_hybrids.metadata(config)}
     if kind in ("gpt_neox", "stablelm"):
         return {"use_parallel_residual": config.use_parallel_residual}
     if kind == "falcon":
@@ -321,7 +349,7 @@ def _of_kind(config: Any, rope: dict[str, Any]) -> dict[str, Any]:
             "attention.sliding_window": config.sliding_window or 0,
             "rope.scaling.original_context_length": rope.get("original_max_position_embeddings", origin),
         }
-    return {}
+    return mixture
 
 
 def _gemma4(config: Any, dim: int, base: float) -> dict[str, Any]:
@@ -351,6 +379,7 @@ def _gemma4(config: Any, dim: int, base: float) -> dict[str, Any]:
         "rope.dimension_count": wide,
         "rope.dimension_count_swa": dim,
         "vocab_size": config.vocab_size,
+        **(gguf_mixtures.metadata(config) if config.enable_moe_block else {}),
     }
 
 

@@ -9,8 +9,8 @@ import gguf
 import numpy as np
 
 ARCHITECTURES = {
-    "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid", "lfm2": "lfm2", "nemotron_h": "nemotron_h",
-    "qwen3_5_text": "qwen35",
+    "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid", "lfm2": "lfm2", "lfm2_moe": "lfm2moe",
+    "nemotron_h": "nemotron_h", "qwen3_5_moe_text": "qwen35moe", "qwen3_5_text": "qwen35", "qwen3_next": "qwen3next",
 }  # fmt: skip
 """By `model_type`."""
 _MAMBA2 = ("falcon_h1", "granitemoehybrid", "nemotron_h")
@@ -41,7 +41,7 @@ def metadata(config: Any) -> dict[str, Any]:
             "ssm.state_size": config.ssm_state_size,
             "ssm.time_step_rank": config.mamba_num_heads,
         }
-    if config.model_type == "lfm2":
+    if config.model_type in ("lfm2", "lfm2_moe"):
         return {
             "attention.head_count_kv": kv_heads,
             "attention.layer_norm_epsilon": None,
@@ -54,10 +54,12 @@ def metadata(config: Any) -> dict[str, Any]:
         return {
             "attention.head_count_kv": kv_heads,
             "context_length": config.max_position_embeddings if rope else 2**20,
-            "expert_count": 0,
+            "expert_count": config.num_local_experts,
             "expert_used_count": config.num_experts_per_tok,
             "expert_shared_feed_forward_length": config.shared_intermediate_size,
-            "feed_forward_length": config.shared_intermediate_size,
+            "feed_forward_length": (
+                config.intermediate_size if config.num_local_experts else config.shared_intermediate_size
+            ),
             "logit_scale": float(config.logits_scaling),
             "rope.scaling.finetuned": rope,
             "ssm.conv_kernel": config.mamba_d_conv,
@@ -66,10 +68,11 @@ def metadata(config: Any) -> dict[str, Any]:
             "ssm.state_size": config.mamba_d_state,
             "ssm.time_step_rank": config.mamba_n_heads,
         }
+    sections = config.rope_parameters.get("mrope_section")
     return {
         "attention.recurrent_layers": [kind == "linear_attention" for kind in config.layer_types],
         "full_attention_interval": 4,
-        "rope.dimension_sections": [*config.rope_parameters["mrope_section"], 0],
+        **({"rope.dimension_sections": [*sections, 0]} if sections else {}),
         "ssm.conv_kernel": config.linear_conv_kernel_dim,
         "ssm.group_count": config.linear_num_key_heads,
         "ssm.inner_size": config.linear_value_head_dim * config.linear_num_value_heads,
@@ -105,7 +108,7 @@ def with_head(config: Any, head: Mapping[str, np.ndarray], count: int = 1) -> di
 
 
 def _width_of_lfm2(config: Any) -> int:
-    if not config.block_auto_adjust_ff_dim:
+    if not getattr(config, "block_auto_adjust_ff_dim", False):
         return int(config.intermediate_size)
     width = int(config.block_ffn_dim_multiplier * int(2 * config.intermediate_size / 3))
     return int(-(-width // config.block_multiple_of) * config.block_multiple_of)
@@ -143,9 +146,9 @@ def changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator
     if kind == "falcon_h1":
         factor = _factor_of_falcon(config, name)
         values = values * (factor[:, None] if values.ndim == 2 else factor)
-    if kind == "qwen3_5_text":
+    if kind in ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"):
         if ".linear_attn." in name and not name.endswith(".norm.weight"):
-            values = _by_rounds(config, name, values)
+            values = values if kind == "qwen3_next" else _by_rounds(config, name, values)
         elif stored.endswith("norm.weight") and "ssm_norm" not in stored:
             values = values + 1
     yield stored, values

@@ -18,6 +18,7 @@ from headstart.model.longrope import fix_rotation
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from support.families import FAMILIES, TOKENS, VOCAB, random_model
+from support.gguf_mixtures import MIXTURES
 from support.hybrids import FACTORS_OF_FALCON, HYBRIDS
 
 LENGTH = 64
@@ -31,6 +32,17 @@ def family(name: str, **changes: Any) -> Callable[[], Any]:
     def made() -> Any:
         given = {key: value for key, value in FAMILIES[name]().to_dict().items() if key not in _NOT_GIVEN}
         return type(FAMILIES[name]())(**{**given, "hidden_size": 64, "intermediate_size": 96, **changes})
+
+    return made
+
+
+def mixture(name: str, **changes: Any) -> Callable[[], Any]:
+    """A config of a mixture of experts with some sizes changed."""
+
+    def made() -> Any:
+        config = MIXTURES[name]()
+        given = {key: value for key, value in config.to_dict().items() if key not in _NOT_GIVEN}
+        return type(config)(**{**given, **changes})
 
     return made
 

@@ -6,6 +6,7 @@ block, and a vocabulary that shows each cut of a text. What it answered is kept 
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +17,9 @@ import numpy as np
 from tokenizers.pre_tokenizers import ByteLevel
 
 from headstart.model.gguf.splits import SPLITS
-from support.gguf_files import TEXTS, Q, random_blocks, stored_name, write
-from support.gguf_models import KINDS, LENGTH, MODELS, family, made
+from support.gguf_files import TEXTS, Q, random_blocks, stored_matrices, write
+from support.gguf_mixtures import MIXTURES
+from support.gguf_models import KINDS, LENGTH, MODELS, family, made, mixture
 from support.hybrids import HYBRIDS
 
 RECORD = Path(__file__).parents[1] / "model" / "gguf" / "llamacpp.npz"
@@ -76,6 +78,11 @@ FLOATS: dict[str, Callable[[], Any]] = {
 biases, which no published model has; it gives Mistral and Phi no windows (the texts are shorter here), and EXAONE 4
 only where there are 64 layers."""
 
+_NOT_MIXED = ("gpt_oss, yarn",)
+"""Its rotation, whose range llama.cpp rounds to whole numbers."""
+
+FLOATS |= {name: config for name, config in MIXTURES.items() if name not in _NOT_MIXED}
+
 _WIDE = {"hidden_size": 256, "intermediate_size": 512}
 WIDE: dict[str, Callable[[], Any]] = {
     "llama": family("llama", **_WIDE, num_attention_heads=16, num_key_value_heads=16),
@@ -84,13 +91,22 @@ WIDE: dict[str, Callable[[], Any]] = {
         global_head_dim=32, hidden_size_per_layer_input=256,
     ),
     "granite": family("granite", **_WIDE, num_attention_heads=16, num_key_value_heads=16),
+    "qwen3_moe": mixture(
+        "qwen3_moe", **_WIDE, moe_intermediate_size=256, num_experts=4, num_experts_per_tok=4, num_attention_heads=16,
+        num_key_value_heads=16,
+    ),
 }  # fmt: skip
-"""Models whose rows hold blocks of 256."""
+"""Models whose rows hold blocks of 256. All experts are chosen, so that no rounding changes the choice."""
 
 BLOCKS = (
-    Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS, Q.MXFP4, Q.F16, Q.BF16,
+    Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS, Q.MXFP4, Q.F16, Q.BF16, Q.Q2_K,
+    Q.Q3_K,
 )  # fmt: skip
-FILES = (*FLOATS, *(f"{name}, {kind.name}" for name in WIDE for kind in BLOCKS))
+_ASKED = {"qwen3_moe": (Q.Q4_0, Q.Q4_K, Q.MXFP4, Q.Q2_K, Q.Q3_K), "llama": BLOCKS}
+"""The types that some models are tried with; others with all up to BF16."""
+FILES = (*FLOATS, *(f"{name}, {kind.name}" for name in WIDE for kind in _ASKED.get(name, BLOCKS[:-2])))
+"""The names of all files."""
+
 
 
 def write_case(path: Path, name: str) -> Any:
@@ -109,9 +125,9 @@ def write_case(path: Path, name: str) -> Any:
 
 def _blocks(model: Any, kind: Q) -> Iterator[tuple[str, tuple[np.ndarray, Q]]]:
     rng = np.random.default_rng(0)
-    for name, parameter in model.named_parameters():
-        if parameter.dim() > 1:
-            yield stored_name(model.config, name), (random_blocks(rng, kind, *parameter.shape), kind)
+    for name, (*outputs, inputs) in stored_matrices(model):
+        blocks = random_blocks(rng, kind, math.prod(outputs), inputs)
+        yield name, (blocks.reshape(*outputs, -1), kind)
 
 
 _OF_EXPERTS = ("n_group", "norm_topk_prob", "topk_group")
@@ -148,6 +164,8 @@ def allowed(name: str) -> float:
     """The largest error on floats. llama.cpp looks GELU up in a table of half-precision numbers, and runs its
     approximation where GPT-NeoX and Falcon have the function itself; and its
     logits of Qwen3.5 are 1e-4 off those in float64, ten times as much as transformers' in float32."""
+    if name == "qwen3_5_moe":  # the same, where a little more or less of each expert adds to it
+        return 2e-3
     gelu = name.startswith(("gemma", "starcoder2", "gpt", "falcon")) or name == "phi"
     return 2e-3 if gelu else 2e-4 if name.startswith("qwen3_5") else 1e-5
 

@@ -11,9 +11,10 @@ from torch import nn
 
 from headstart.base.lazy import transformers
 from headstart.model import native
-from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
+from headstart.model.decoders.grouped import GroupedEmbedding, GroupedExperts, GroupedLinear
 from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.recipes import find_recipe, recipe_of
+from headstart.model.recipes.experts import Experts
 
 
 def joined_with(config: Any, module: str) -> list[str]:
@@ -49,19 +50,32 @@ def _of_dtype(config: Any, dtype: torch.dtype) -> Any:
 
 
 def with_codes(
-    config: Any, dtype: torch.dtype, coded: Callable[[str, nn.Module], GroupedLinear | GroupedEmbedding | None]
+    config: Any,
+    dtype: torch.dtype,
+    coded: Callable[[str, nn.Module], GroupedLinear | GroupedEmbedding | None],
+    coded_experts: Callable[[str, Experts], GroupedExperts | None] = lambda _name, _experts: None,
 ) -> Any:
     """The same with layers of codes in place of matrices.
 
-    coded: gives such a layer for a linear layer or an embedding by its name; None where it stays floats.
+    coded: gives such a layer for a linear layer or an embedding by its name; None where it stays floats. coded_experts:
+    the same for the parameter of all experts' matrices.
     """
     with torch.device("meta"), transformers.initialization.no_init_weights():
         model = _of_dtype(config, dtype)
+    recipe = recipe_of(config)
     for name, module in list(model.named_modules()):
         taken = isinstance(module, nn.Linear | nn.Embedding) or lies_by_inputs(module)
         if taken and (layer := coded(name, module)) is not None:
             model.set_submodule(name, layer)
-    recipe = recipe_of(config)
+    if recipe.experts:
+        model.set_experts_implementation("eager")  # which takes the matrix of one expert after the other
+    for index, each in enumerate(recipe.layers):
+        for inner in () if each.experts is None else (*each.experts.gate_up, each.experts.down):
+            path, _, last = (name := f"{recipe.stack}.{index}.{inner}").rpartition(".")
+            if (codes := coded_experts(name, each.experts)) is not None:
+                owner = model.get_submodule(path)
+                delattr(owner, last)
+                owner.add_module(last, codes)
     base = getattr(model, model.base_model_prefix).to_empty(device="cpu")
     ropes = [attention.rope for attention in recipe.attentions if attention.rope is not None]
     rotaries = {}

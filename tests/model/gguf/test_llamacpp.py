@@ -52,7 +52,7 @@ def tokens(pre: str) -> dict[str, list[int]]:
 def test_all_that_is_asked_is_recorded() -> None:
     with np.load(RECORD) as record:
         assert set(record) == {*FILES, *(f"cut {pre}" for pre in SPLITS)}
-    assert RECORD.stat().st_size < 250_000
+    assert RECORD.stat().st_size < 300_000
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -69,7 +69,7 @@ def in_fast_suite(name: str) -> bool:
     """Whether a file is one of Llama's, which hold every type of block, or one of the model whose turn a type is."""
     model, _, kind = name.rpartition(", ")
     turn = [each.name for each in BLOCKS].index(kind) % 4
-    return model in ("llama", ("gemma4", None, "granite", None)[turn])
+    return model in ("llama", ("gemma4", "qwen3_moe", "granite", "qwen3_moe")[turn])
 
 
 @pytest.mark.parametrize(

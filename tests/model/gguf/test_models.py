@@ -220,7 +220,6 @@ def test_bfloat16_rounds_each_number_once(tmp_path: Path) -> None:
     [
         ({"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, "rope.scaling.type is 'longrope'"),
         ({"logit_scale": 0.5}, "llama.logit_scale is 0.5, which is not known"),
-        ({"expert_count": 8}, "llama.expert_count is 8"),
         ({"attention.causal": False}, "attention.causal is false"),
         ({"rope.dimension_count": 8}, "rope.dimension_count is 8, and heads are 16 wide"),
         ({"attention.value_length": 8}, "attention.value_length is 8"),
@@ -236,6 +235,7 @@ def test_what_is_not_known_is_refused_by_key(said: dict[str, Any], message: str,
     [
         ({"block_count": "four"}, "'llama.block_count' is 'four', not a whole number"),
         ({"block_count": None}, "does not say 'llama.block_count'"),
+        ({"expert_count": 8}, "does not say 'llama.expert_used_count'"),
         ({"block_count": 3_000_000_000}, "it claims 3000000000 layers"),
         ({"embedding_length": 64}, r"is \[97, 32\], and \[97, 64\] is needed"),
         ({"attention.head_count": 0}, "0 heads"),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headstart.base.lazy import transformers
-from headstart.model.gguf import gemma, hybrids, layer_norms
-from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description, Part
+from headstart.model.gguf import gemma, hybrids, layer_norms, mixtures
+from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, SHARED_INNER, Description, Part
 from headstart.model.gguf.metadata import Metadata
 
 
@@ -46,6 +46,11 @@ class Architecture:
     """Whether transformers has the matrices of its layers by inputs (Conv1D), where files have them by outputs."""
     parts: Callable[[Metadata, int], tuple[Part, ...]] | None = None
     """What each layer is, by what a file states, for so many layers; None: all have attention."""
+    experts: bool = False
+    """Whether its models may have experts."""
+    by_key_head: bool = False
+    """Whether value heads of the delta rule come by key head, and what their strengths and decays are made with is one
+    tensor, by key head, too."""
     drafting: frozenset[str] = frozenset()
     """Tensors of the heads that may follow the layers, which draft: see `drafting`."""
 
@@ -55,7 +60,9 @@ _LAYERS_OF_EXAONE_32B = 64
 
 
 def llama(described: Description) -> Any:
-    """Also Mistral, whose files are of architecture llama and state a window."""
+    """Also Mistral, whose files are of architecture llama and state a window, and Mixtral, with experts."""
+    if described.mixture is not None:
+        return mixtures.mixtral(described)
     window = described.window()
     if window is not None:
         return transformers.MistralConfig(**described.rms(), sliding_window=window)
@@ -205,6 +212,7 @@ def starcoder2(described: Description) -> Any:
     )
 
 
+_AFTER_ATTENTION = {"ffn_norm": "post_attention_norm"}
 _SCALES = frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})
 
 ARCHITECTURES = {
@@ -213,19 +221,44 @@ ARCHITECTURES = {
     "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, PATTERN})),
     "command-r": Architecture(layer_norms.command_r, frozenset({"logit_scale"})),
     "ernie4_5": Architecture(ernie),
+    "ernie4_5-moe": Architecture(mixtures.ernie_moe, mixtures.KEYS_OF_ERNIE, experts=True),
     "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, PATTERN}), frequencies=True),
     "falcon": Architecture(layer_norms.falcon, names=layer_norms.FALCON),
     "falcon-h1": Architecture(hybrids.falcon_h1, hybrids.SIZES, bare=frozenset({"ffn_norm"})),
     "gemma": Architecture(gemma.gemma),
     "gemma2": Architecture(gemma.gemma2, frozenset({"attn_logit_softcapping", "final_logit_softcapping", PATTERN})),
     "gemma3": Architecture(gemma.gemma3, frozenset({"final_logit_softcapping", LOCAL_BASE, PATTERN})),
-    "gemma4": Architecture(gemma.gemma4, gemma.KEYS_OF_4, layered=True, tensors=frozenset({FREQUENCIES})),
+    "gemma4": Architecture(
+        gemma.gemma4,
+        gemma.KEYS_OF_4,
+        layered=True,
+        tensors=frozenset({FREQUENCIES}),
+        names={"ffn_gate_shexp": "ffn_gate", "ffn_up_shexp": "ffn_up", "ffn_down_shexp": "ffn_down"},
+        experts=True,
+    ),
     "glm4": Architecture(glm4, part=True),
+    "glm4moe": Architecture(
+        mixtures.glm4_moe,
+        mixtures.KEYS_OF_GLM,
+        part=True,
+        names=_AFTER_ATTENTION,
+        experts=True,
+        drafting=mixtures.DRAFTING_OF_GLM,
+    ),
+    "gpt-oss": Architecture(mixtures.gpt_oss, mixtures.KEYS_OF_GPT_OSS, names=_AFTER_ATTENTION, experts=True),
     "gpt2": Architecture(layer_norms.gpt2, transposed=True),
     "gptneox": Architecture(layer_norms.gptneox, frozenset({layer_norms.PARALLEL}), part=True),
     "granite": Architecture(granite, _SCALES, neighbours=True),
     "granitehybrid": Architecture(
-        hybrids.granite, _SCALES | hybrids.KEYS_OF_GRANITE, neighbours=True, halves=True, parts=hybrids.without_keys
+        hybrids.granite,
+        _SCALES | hybrids.KEYS_OF_GRANITE,
+        neighbours=True,
+        halves=True,
+        parts=hybrids.without_keys,
+        experts=True,
+    ),
+    "granitemoe": Architecture(
+        mixtures.granite_moe, _SCALES | {SHARED_INNER}, neighbours=True, halves=True, experts=True
     ),
     "hunyuan-dense": Architecture(hunyuan),
     "lfm2": Architecture(
@@ -234,7 +267,14 @@ ARCHITECTURES = {
         names={"output_norm": "token_embd_norm"},
         parts=hybrids.without_keys,
     ),
-    "llama": Architecture(llama, neighbours=True, frequencies=True),
+    "lfm2moe": Architecture(
+        mixtures.lfm2_moe,
+        mixtures.KEYS_OF_LFM2_MOE,
+        names={"output_norm": "token_embd_norm"},
+        parts=hybrids.without_keys,
+        experts=True,
+    ),
+    "llama": Architecture(llama, neighbours=True, frequencies=True, experts=True),
     "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
     "nemotron": Architecture(nemotron, part=True),
     "nemotron_h": Architecture(
@@ -246,19 +286,41 @@ ARCHITECTURES = {
     ),
     "olmo": Architecture(layer_norms.olmo, frozenset({layer_norms.CLAMP}), neighbours=True),
     "olmo2": Architecture(olmo2, frozenset({LOCAL_BASE, PATTERN})),
+    "olmoe": Architecture(mixtures.olmoe, experts=True),
     "phi2": Architecture(layer_norms.phi2, part=True),
     "phi3": Architecture(phi3, part=True),
     "qwen2": Architecture(qwen2, frequencies=True),
+    "qwen2moe": Architecture(mixtures.qwen2_moe, mixtures.KEYS_WITH_SHARED, experts=True),
     "qwen3": Architecture(qwen3, frequencies=True),
     "qwen35": Architecture(
         hybrids.qwen35,
         hybrids.KEYS_OF_QWEN35,
         part=True,
-        names={"ffn_norm": "post_attention_norm"},
+        names=_AFTER_ATTENTION,
         parts=hybrids.by_period,
         drafting=hybrids.DRAFTING_OF_QWEN35,
     ),
-    "seed_oss": Architecture(seed_oss, names={"ffn_norm": "post_attention_norm"}),
+    "qwen35moe": Architecture(
+        mixtures.qwen35_moe,
+        mixtures.KEYS_OF_QWEN35_MOE,
+        part=True,
+        names=_AFTER_ATTENTION,
+        parts=hybrids.by_period,
+        experts=True,
+        drafting=mixtures.DRAFTING_OF_QWEN,
+    ),
+    "qwen3moe": Architecture(mixtures.qwen3_moe, mixtures.KEYS, experts=True),
+    "qwen3next": Architecture(
+        mixtures.qwen35_moe,
+        mixtures.KEYS_OF_QWEN3_NEXT,
+        part=True,
+        names=_AFTER_ATTENTION,
+        parts=hybrids.by_period,
+        experts=True,
+        by_key_head=True,
+        drafting=mixtures.DRAFTING_OF_QWEN,
+    ),
+    "seed_oss": Architecture(seed_oss, names=_AFTER_ATTENTION),
     "smollm3": Architecture(smollm3, neighbours=True),
     "stablelm": Architecture(layer_norms.stablelm, frozenset({layer_norms.PARALLEL}), part=True),
     "starcoder": Architecture(layer_norms.starcoder),

@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.architectures import ARCHITECTURES, Architecture
-from headstart.model.gguf.description import DRAFTING, INNER, KV, Description, Part
+from headstart.model.gguf.description import DENSE, DRAFTING, EXPERTS_INNER, INNER, KV, Description, Mixture, Part
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.metadata import CONTROL, Metadata
 
@@ -57,7 +57,7 @@ def make_config(file: GgufFile) -> Any:
     if "attention" not in parts:
         raise file.not_run("no layer has attention")
     attends = parts.index("attention")
-    feeds = parts.index("mlp") if "mlp" in parts else attends
+    mixture = _mixture(file, stated, layers)
     local = "_swa" if architecture.layered else ""
     dim = stated.whole(f"attention.key_length{local}", hidden // heads)
     if (width := stated.whole(f"attention.value_length{local}", dim)) != dim:
@@ -72,19 +72,24 @@ def make_config(file: GgufFile) -> Any:
         kv_heads = each[attends]
         if any(found != kv_heads for found, part in zip(each, parts, strict=True) if part == "attention"):
             raise file.not_run(f"{name}.{KV} is {each}, not one number for all layers with attention")
-        widths = stated.wholes(INNER, layers) if "mlp" in parts else [stated.whole(INNER)]
+        widths = stated.wholes(INNER, layers) if "mlp" in parts else [_inner(stated, mixture)]
         inner = max(widths)
         if set(widths) - {0, inner}:
             raise file.not_run(f"{name}.{INNER} is {widths}, not one number for all MLPs")
     else:
-        kv_heads, inner = stated.whole(KV, heads), stated.whole(INNER)
+        kv_heads, inner = stated.whole(KV, heads), _inner(stated, mixture)
     if heads % (kv_heads or heads + 1):
         raise file.damaged(f"{heads} heads cannot share {kv_heads} heads of keys")
     vocabulary = _vocabulary(file, stated)
-    _check_widths(file, {
-        "token_embd": (vocabulary, hidden), f"blk.{attends}.attn_output": (hidden, heads * dim),
-        f"blk.{feeds}.ffn_down": (hidden, inner),
-    })  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd": (vocabulary, hidden), f"blk.{attends}.attn_output": (hidden, heads * dim)
+    }  # fmt: skip
+    if mixture is not None:
+        shapes[f"blk.{mixture.dense}.ffn_down_exps"] = mixture.count, hidden, mixture.width
+    if mixture is None or mixture.dense:
+        feeds = 0 if mixture else parts.index("mlp") if "mlp" in parts else attends
+        shapes[f"blk.{feeds}.ffn_down"] = hidden, inner
+    _check_widths(file, shapes)
     common = {
         "vocab_size": vocabulary,
         "hidden_size": hidden,
@@ -101,7 +106,7 @@ def make_config(file: GgufFile) -> Any:
         "dtype": _stored(file),
     }
     try:
-        return architecture.config(Description(file, stated, common, rotary, parts))
+        return architecture.config(Description(file, stated, common, rotary, parts, mixture))
     except StrictDataclassError as error:
         raise file.damaged(f"{error.__cause__ or error}") from error
 
@@ -125,12 +130,30 @@ def _refuse_unknown(file: GgufFile, name: str, architecture: Architecture) -> No
     if unknown := sorted(set(metadata.below(prefix)) - _KEYS - architecture.keys):
         found = metadata.get(prefix + unknown[0])
         raise file.not_run(f"{prefix}{unknown[0]} is {found!r:.60}, which is not known here")
-    if experts := metadata.whole(f"{name}.expert_count", 0):
-        raise file.not_run(f"{name}.expert_count is {experts}: mixtures of experts are not read")
+    experts = metadata.whole(f"{name}.expert_count", 0)
+    if experts and not architecture.experts:
+        raise file.not_run(f"{name}.expert_count is {experts}, and models of this architecture have no experts")
     if not metadata.flag(f"{name}.attention.causal", True):
         raise file.not_run(f"{name}.attention.causal is false: it is no causal language model")
     if (version := metadata.whole("general.quantization_version", 2)) != 2:
         raise file.not_run(f"general.quantization_version is {version}, whose blocks are laid out otherwise")
+
+
+def _mixture(file: GgufFile, stated: Metadata, layers: int) -> Mixture | None:
+    """The experts that the file states; None where it has none."""
+    count = stated.whole("expert_count", 0)
+    if not count:
+        return None
+    chosen, dense = stated.count("expert_used_count"), stated.whole(DENSE, 0)
+    if chosen > count or dense >= layers:
+        raise file.damaged(f"{chosen} of {count} experts are used, in all but {dense} of {layers} layers")
+    width = stated.count(EXPERTS_INNER if EXPERTS_INNER in stated else INNER)
+    return Mixture(count, chosen, width, dense)
+
+
+def _inner(stated: Metadata, mixture: Mixture | None) -> Any:
+    """The width of its MLPs, which a file may leave out where all layers have experts."""
+    return stated.whole(INNER) if mixture is None or mixture.dense else stated.whole(INNER, mixture.width)
 
 
 def _vocabulary(file: GgufFile, stated: Metadata) -> int:
@@ -159,7 +182,7 @@ def _layers(file: GgufFile, stated: Metadata) -> int:
     return claimed - int(drafting)
 
 
-def _check_widths(file: GgufFile, shapes: Mapping[str, tuple[int, int]]) -> None:
+def _check_widths(file: GgufFile, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Compare the stated widths with the first matrices, before a model of such widths is made."""
     for name, shape in shapes.items():
         tensor = file.tensors.get(f"{name}.weight")

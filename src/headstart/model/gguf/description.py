@@ -23,12 +23,28 @@ KV = "attention.head_count_kv"
 LOCAL_BASE = "rope.freq_base_swa"
 PATTERN = "attention.sliding_window_pattern"
 INNER = "feed_forward_length"
+EXPERTS_INNER = "expert_feed_forward_length"
+SHARED_INNER = "expert_shared_feed_forward_length"
+DENSE = "leading_dense_block_count"
 DRAFTING = "nextn_predict_layers"
 """How many of the blocks, the last ones, are heads that draft."""
 
 
 Part = Literal["attention", "recurrence", "mlp"]
 """What a layer is; the first two mostly with an MLP after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The experts of a model."""
+
+    count: int
+    chosen: int
+    """Of each token."""
+    width: int
+    """Of each expert."""
+    dense: int
+    """How many layers, the first ones, have an MLP instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +59,18 @@ class Description:
     """Numbers of a head that turn."""
     parts: tuple[Part, ...]
     """By layer."""
+    mixture: Mixture | None = None
+
+    @property
+    def experts(self) -> Mixture:
+        """Of an architecture whose models all have them.
+
+        Raises:
+            DamagedModel: this one has none.
+        """
+        if self.mixture is None:
+            raise self.file.damaged("it does not say how many experts it has (expert_count)")
+        return self.mixture
 
     @property
     def layers(self) -> int:

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from headstart.base.lazy import transformers
-from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, Description, factors_of, part_of
+from headstart.model.gguf.description import (
+    EXPERTS_INNER,
+    FREQUENCIES,
+    LOCAL_BASE,
+    PATTERN,
+    Description,
+    factors_of,
+    part_of,
+)
 
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 """The one size of each whose scores are divided by the root of width over heads, not by that of a head's width."""
@@ -47,15 +55,16 @@ def gemma3(described: Description) -> Any:
 
 
 KEYS_OF_4 = frozenset({
-    LOCAL_BASE, PATTERN, "attention.key_length_swa", "attention.shared_kv_layers", "attention.value_length_swa",
-    "embedding_length_per_layer_input", "final_logit_softcapping", "rope.dimension_count_swa",
+    EXPERTS_INNER, LOCAL_BASE, PATTERN, "attention.key_length_swa", "attention.shared_kv_layers",
+    "attention.value_length_swa", "embedding_length_per_layer_input", "final_logit_softcapping",
+    "rope.dimension_count_swa",
 })  # fmt: skip
 _TURNS_NOT = 1e30
 """What a frequency is divided by that is none."""
 
 
 def gemma4(described: Description) -> Any:
-    """Not the mixture of experts. Its files say what each layer is, layer by layer."""
+    """Its files say what each layer is, layer by layer."""
     stated, common = described.stated, described.rms()
     rope = common["rope_parameters"]
     if rope["rope_type"] != "default":
@@ -76,6 +85,9 @@ def gemma4(described: Description) -> Any:
     common["rope_parameters"] = {
         "full_attention": {**rope, **_proportion(described, wide)}, "sliding_attention": local
     }  # fmt: skip
+    if (mixture := described.mixture) is not None:
+        common |= {"num_experts": mixture.count, "top_k_experts": mixture.chosen}
+        common |= {"moe_intermediate_size": mixture.width, "enable_moe_block": True}
     return transformers.Gemma4TextConfig(
         **common,
         per_layer_config=dict.fromkeys(full, own),

@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 
 from headstart.base.lazy import transformers
-from headstart.model.gguf.description import DRAFTING, INNER, KV, Description, Part
+from headstart.model.gguf.description import DRAFTING, INNER, KV, SHARED_INNER, Description, Part
 from headstart.model.gguf.metadata import Metadata
 
 _BY_LAYER, _PERIOD = "attention.recurrent_layers", "full_attention_interval"
 _SECTIONS, _TAPS = "rope.dimension_sections", "shortconv.l_cache"
-_SHARED = "expert_shared_feed_forward_length"
 SIZES = frozenset({
     "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank",
 })  # fmt: skip
 
 KEYS_OF_LFM2 = frozenset({_TAPS})
 KEYS_OF_QWEN35 = frozenset({*SIZES, _BY_LAYER, _PERIOD, _SECTIONS, DRAFTING})
-KEYS_OF_GRANITE = frozenset({*SIZES, _SHARED})
+KEYS_OF_GRANITE = frozenset({*SIZES, SHARED_INNER})
 
 DRAFTING_OF_QWEN35 = frozenset({
     "attn_k", "attn_k_norm", "attn_norm", "attn_output", "attn_q", "attn_q_norm", "attn_v", "ffn_down", "ffn_gate",
@@ -59,54 +58,67 @@ def by_period(stated: Metadata, layers: int) -> tuple[Part, ...]:
 
 def lfm2(described: Description) -> Any:
     """Its files state the width of the MLP as it comes out of the original's config."""
+    return transformers.Lfm2Config(**of_lfm2(described), block_auto_adjust_ff_dim=False)
+
+
+def of_lfm2(described: Description) -> dict[str, Any]:
+    """What configs of LFM2 say beside the width of its MLP."""
     common = described.windowless()
     common["norm_eps"] = common.pop("rms_norm_eps")
-    return transformers.Lfm2Config(
+    return {
         **common,
-        block_auto_adjust_ff_dim=False,
-        conv_L_cache=described.stated.count(_TAPS),
-        conv_bias=described.has_in("recurrence", "shortconv.in_proj.bias"),
-        layer_types=_kinds(described, "conv"),
-    )
+        "conv_L_cache": described.stated.count(_TAPS),
+        "conv_bias": described.has_in("recurrence", "shortconv.in_proj.bias"),
+        "layer_types": _kinds(described, "conv"),
+    }
 
 
 def qwen35(described: Description) -> Any:
     """The text model, and how many layers of the file are a head that drafts: see `drafting`."""
-    stated, common = described.stated, described.windowless()
-    sections = stated.wholes(_SECTIONS, 4)
-    common["rope_parameters"] |= {"mrope_section": sections[:3], "mrope_interleaved": True}
+    drafting = described.stated.whole(DRAFTING, 0)
+    return transformers.Qwen3_5TextConfig(
+        **described.windowless() | of_qwen35(described), mtp_num_hidden_layers=drafting
+    )
+
+
+def of_qwen35(described: Description) -> dict[str, Any]:
+    """What a config of Qwen3.5 says of its attention, rotation and recurrence."""
+    stated, rope = described.stated, described.rope()
+    if _SECTIONS in stated:
+        rope |= {"mrope_section": stated.wholes(_SECTIONS, 4)[:3], "mrope_interleaved": True}
     heads, inner = stated.count("ssm.time_step_rank"), stated.count("ssm.inner_size")
     key_heads = stated.count("ssm.group_count")
     if inner % heads or heads % key_heads:
         raise described.file.damaged(f"{heads} heads of {inner} numbers cannot share {key_heads} heads of keys")
-    return transformers.Qwen3_5TextConfig(
-        **common,
-        attention_bias=described.has("attn_q.bias"),
-        linear_conv_kernel_dim=stated.count("ssm.conv_kernel"),
-        linear_key_head_dim=stated.count("ssm.state_size"),
-        linear_value_head_dim=inner // heads,
-        linear_num_key_heads=key_heads,
-        linear_num_value_heads=heads,
-        layer_types=_kinds(described, "linear_attention"),
-        mtp_num_hidden_layers=stated.whole(DRAFTING, 0),
-    )
+    return {
+        "rope_parameters": rope,
+        "attention_bias": described.has("attn_q.bias"),
+        "linear_conv_kernel_dim": stated.count("ssm.conv_kernel"),
+        "linear_key_head_dim": stated.count("ssm.state_size"),
+        "linear_value_head_dim": inner // heads,
+        "linear_num_key_heads": key_heads,
+        "linear_num_value_heads": heads,
+        "layer_types": _kinds(described, "linear_attention"),
+    }
 
 
 def granite(described: Description) -> Any:
-    """Without experts: the width of its MLP is that of the expert that all tokens share."""
-    stated, common = described.stated, described.windowless()
+    """Without experts the width of its MLP is that of the expert that all tokens share."""
+    stated, common, mixture = described.stated, described.windowless(), described.mixture
     inner, heads = stated.count("ssm.inner_size"), stated.count("ssm.time_step_rank")
     width = common["intermediate_size"]
-    if (shared := stated.whole(_SHARED, width)) != width:
-        raise described.file.not_run(f"{_SHARED} is {shared}, and feed_forward_length {width}")
+    shared = stated.whole(SHARED_INNER, 0 if mixture else width)
+    if mixture is None and shared != width:
+        raise described.file.not_run(f"{SHARED_INNER} is {shared}, and feed_forward_length {width}")
     if inner % heads or inner % common["hidden_size"]:
         raise described.file.damaged(f"ssm.inner_size is {inner} for {heads} heads and rows of {common['hidden_size']}")
     return transformers.GraniteMoeHybridConfig(
         **common,
         **described.multipliers(),
         attention_bias=described.has("attn_q.bias"),
-        num_local_experts=0,
-        shared_intermediate_size=width,
+        num_local_experts=0 if mixture is None else mixture.count,
+        **({} if mixture is None else {"num_experts_per_tok": mixture.chosen}),
+        shared_intermediate_size=shared,
         position_embedding_type="rope" if stated.flag("rope.scaling.finetuned", True) else "nope",
         layer_types=_kinds(described, "linear_attention"),
         mamba_n_heads=heads,

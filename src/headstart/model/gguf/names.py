@@ -12,6 +12,7 @@ from headstart.model.gguf.architectures import ARCHITECTURES, Architecture
 from headstart.model.gguf.description import DRAFTING
 from headstart.model.gguf.files import GgufFile
 from headstart.model.recipes import recipe_of
+from headstart.model.recipes.experts import Experts
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
@@ -23,9 +24,10 @@ Named = dict[str, tuple[str, ...]]
 class Names:
     """The names of a file's tensors, by those of the parameters of transformers' model."""
 
-    def __init__(self, recipe: Recipe, architecture: Architecture) -> None:
+    def __init__(self, recipe: Recipe, architecture: Architecture, *, joined: bool = False) -> None:
+        """joined: whether gate and up of experts are one tensor."""
         self.recipe, self.architecture = recipe, architecture
-        self._layers = {layer: _of_layer(layer, architecture) for _, layer in recipe.kinds}
+        self._layers = {layer: _of_layer(layer, architecture, joined=joined) for _, layer in recipe.kinds}
         outer = {recipe.embedding: "token_embd", recipe.head: "output"}
         if recipe.places is not None:
             outer[recipe.places] = "position_embd"
@@ -45,7 +47,14 @@ class Names:
         Raises:
             UnsupportedModel: the config has no recipe.
         """
-        return cls(recipe_of(config), ARCHITECTURES[file.metadata.text("general.architecture")])
+        joined = any(".ffn_gate_up_exps." in name for name in file.tensors)
+        return cls(recipe_of(config), ARCHITECTURES[file.metadata.text("general.architecture")], joined=joined)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all layers have the same tensors, of the same shapes."""
+        named = list(self._layers.values())
+        return not (self.architecture.layered or self.recipe.recurrent) and all(each == named[0] for each in named)
 
     def tensors(self, parameter: str) -> tuple[str, ...]:
         """What the file calls a parameter: several where it keeps apart what transformers has one below the other, none
@@ -66,9 +75,15 @@ class Names:
         recurrence, inner = self._recurrence(parameter)
         if isinstance(recurrence, Mamba2) and recurrence.norm and inner == f"{recurrence.norm.name}.weight":
             return [(recurrence.groups, recurrence.width // recurrence.groups)]
+        tensors = self.tensors(parameter)
+        if (experts := self.experts_of(parameter)) is not None:
+            count, *each = shape
+            outputs, *inputs = reversed(each) if experts.transposed else each
+            return [(count, outputs // len(tensors), *inputs) for _ in tensors]
+        if tensors[0].endswith(".ssm_ba.weight"):
+            return [(2 * shape[0], *shape[1:])]
         if self.transposed(parameter):
             shape = shape[::-1]
-        tensors = self.tensors(parameter)
         return [(shape[0] // len(tensors), *shape[1:]) for _ in tensors]
 
     def matrices(self) -> Iterator[tuple[str, str]]:
@@ -78,6 +93,25 @@ class Names:
         for module in (*modules, *(() if inputs is None else (inputs.projection,)), *self._linears()):
             for stored in self.tensors(f"{module}.weight"):
                 yield module, stored
+
+    def of_experts(self) -> Iterator[tuple[Experts, tuple[str, ...]]]:
+        """The tensors that hold the matrices of experts, by layer."""
+        for index, layer in enumerate(self.recipe.layers):
+            if layer.experts is not None:
+                for name in (*layer.experts.gate_up, layer.experts.down):
+                    yield layer.experts, self.tensors(f"{self._prefix}{index}.{name}")
+
+    def experts_of(self, parameter: str) -> Experts | None:
+        """The experts whose weights a parameter holds; None of others."""
+        index, inner = self._place(parameter)
+        experts = None if index is None else self.recipe.layers[index].experts
+        return experts if experts is not None and inner in experts.parameters else None
+
+    def chooses(self, module: str) -> bool:
+        """Whether a choice of experts, or the weight of one, hangs on this matrix, for which rows are not rounded."""
+        index, inner = self._place(module)
+        experts = None if index is None else self.recipe.layers[index].experts
+        return experts is not None and inner in experts.floats
 
     def together(self, module: str) -> list[str]:
         """The file's names of the matrices that are joined with this one, itself among them."""
@@ -103,6 +137,8 @@ class Names:
         if index is None:
             return None
         layer, module = self.recipe.layers[index], inner.rpartition(".")[0]
+        if isinstance(layer.recurs, DeltaRule) and self.architecture.by_key_head:
+            return _rows_by_key_head(layer.recurs, module)
         if isinstance(layer.recurs, DeltaRule):
             return _rows_of_heads(layer.recurs, inner, module)
         mixer = layer.attends
@@ -126,7 +162,11 @@ class Names:
     def columns(self, parameter: str) -> Order | None:
         """Which input of the file each input of a matrix is; None where they lie alike. See `rows`."""
         recurrence, inner = self._recurrence(parameter)
-        if not isinstance(recurrence, DeltaRule) or inner != f"{recurrence.out}.weight":
+        if (
+            not isinstance(recurrence, DeltaRule)
+            or inner != f"{recurrence.out}.weight"
+            or self.architecture.by_key_head
+        ):
             return None
         return _by_key_head(recurrence, recurrence.value_dim)
 
@@ -144,7 +184,13 @@ class Names:
         found = {f"blk.{index}.{name}.weight" for index in shared for name in ("attn_k", "attn_v", "attn_k_norm")}
         architecture = file.metadata.text("general.architecture")
         drafting = range(layers, layers + file.metadata.whole(f"{architecture}.{DRAFTING}", 0))
-        return found | {f"blk.{index}.{name}.weight" for index in drafting for name in self.architecture.drafting}
+        endings = ("weight", "bias") if self.architecture.experts else ("weight",)
+        return found | {
+            f"blk.{index}.{name}.{ending}"
+            for index in drafting
+            for name in self.architecture.drafting
+            for ending in endings
+        }
 
     def may_be_missing(self, parameter: str) -> bool:
         """Whether a file may leave this out, which is zero then: the bias of an attention's output."""
@@ -195,6 +241,14 @@ def _rows_of_heads(mixer: DeltaRule, inner: str, module: str) -> Order | None:
     return _by_key_head(mixer, 1) if inner in each or module in mixer.inputs[2:] else None
 
 
+def _rows_by_key_head(mixer: DeltaRule, module: str) -> Order | None:
+    """Of the tensor that has the strengths and then the decays of each key head's values."""
+    if module not in mixer.inputs[2:]:
+        return None
+    each = np.arange(2 * mixer.heads).reshape(mixer.key_heads, 2, -1)
+    return each[:, mixer.inputs.index(module) - 2].reshape(-1)
+
+
 def _by_key_head(mixer: DeltaRule, width: int) -> Order | None:
     """The order of value heads of this width that puts those of a key head together."""
     rounds = mixer.heads // mixer.key_heads
@@ -215,28 +269,59 @@ def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
     if isinstance(recurrence, DeltaRule | Mamba2):
         yield "ssm_norm", recurrence.norm
     yield "post_norm", None if own is None else own.norm
+    if (experts := layer.experts) is not None:
+        yield "pre_ffw_norm_2", experts.input_norm
+        yield "post_ffw_norm_2", experts.output_norm
+        yield "post_ffw_norm_1", experts.shared_norm
 
 
-def _of_layer(layer: Layer, architecture: Architecture) -> Named:
+def _of_layer(layer: Layer, architecture: Architecture, *, joined: bool) -> Named:
     """What a file calls the modules of a layer, and its parameters that are in no module."""
     mlp, called = layer.dense, architecture.names
-    found: Named = {} if mlp is None else {mlp.down: ("ffn_down",)}
-    if mlp is not None and architecture.halves:
-        found[mlp.gate_up[0]] = ("ffn_gate", "ffn_up")
-    elif mlp is not None:
-        found |= zip(mlp.gate_up, (("ffn_gate",), ("ffn_up",))[-len(mlp.gate_up) :], strict=True)
+    found: Named = {} if layer.experts is None else _of_experts(layer.experts, joined=joined)
+    if mlp is not None:
+        ending = "" if layer.experts is None else "_shexp"
+        gate, up, down = (called.get(name + ending, name + ending) for name in ("ffn_gate", "ffn_up", "ffn_down"))
+        found[mlp.down] = (down,)
+        if architecture.halves:
+            found[mlp.gate_up[0]] = (gate, up)
+        else:
+            found |= zip(mlp.gate_up, ((gate,), (up,))[-len(mlp.gate_up) :], strict=True)
     if (own := layer.input) is not None:
         found |= {own.gate: ("inp_gate",), own.out: ("proj",)}
     if layer.factor is not None:
         found[layer.factor] = ("layer_output_scale.weight",)
     for mixer in layer.mixers:
         found |= _of_attention(mixer) if isinstance(mixer, Attention) else _of_recurrence(mixer)
+        if isinstance(mixer, DeltaRule) and architecture.by_key_head:
+            found |= dict.fromkeys(mixer.inputs[2:], ("ssm_ba",))
     for role, norm in _norms(layer):
         if norm is not None and norm.name is not None:
             name = f"{norm.name}.weight" if role in architecture.bare else norm.name
             # a parallel layer may have one norm for both
             found.setdefault(name, (called.get(norm.name, called.get(role, role)),))
     return found
+
+
+def _of_experts(experts: Experts, *, joined: bool) -> Named:
+    """Of the router, and of the experts that not all rows take."""
+    router = experts.router
+    gate_up = (
+        ("ffn_gate_up_exps",) if joined else ("ffn_gate_exps", "ffn_up_exps") if experts.gated else ("ffn_up_exps",)
+    )
+    weights: dict[str | None, tuple[str, ...]] = {
+        experts.gate_up[0]: tuple(f"{name}.weight" for name in gate_up),
+        experts.gate_up_bias: tuple(f"{name}.bias" for name in gate_up),
+        experts.down: ("ffn_down_exps.weight",),
+        experts.down_bias: ("ffn_down_exps.bias",),
+        experts.shared_gate: ("ffn_gate_inp_shexp.weight",),
+        router.weight: ("ffn_gate_inp.weight",),
+        router.bias: ("ffn_gate_inp.bias",),
+        router.choice_bias: ("exp_probs_b.bias",),
+        router.gain: ("ffn_gate_inp.scale",),
+        router.expert_factors: ("ffn_down_exps.scale",),
+    }
+    return {name: stored for name, stored in weights.items() if name is not None}
 
 
 def _of_attention(attention: Attention) -> Named:

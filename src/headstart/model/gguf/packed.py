@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from headstart.model import native
 from headstart.model.coded import fits_kernels, with_codes
-from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
+from headstart.model.decoders.grouped import GroupedEmbedding, GroupedExperts, GroupedLinear
 from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.gguf import weights
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.names import Names
-from headstart.model.gguf.weights import grouped_matrix
+from headstart.model.gguf.weights import expert_matrices, grouped_matrix
+from headstart.model.recipes.experts import Experts
 
 
 def can_run(file: GgufFile, config: Any, dtype: torch.dtype, device: torch.device) -> bool:
@@ -47,7 +48,16 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
             return GroupedLinear(matrix, _bias(file, names, name, module))
         return GroupedEmbedding(matrix, dtype, float(getattr(module, "scalar_embed_scale", 1.0)))
 
-    model = with_codes(config, dtype, coded)
+    def experts(name: str, of: Experts) -> GroupedExperts | None:
+        tensors = [file.tensors[each] for each in names.tensors(name)]
+        if not all(tensor.type.bits for tensor in tensors):
+            return None
+        gate_up = len(tensors) > 1
+        return GroupedExperts(
+            expert_matrices(tensors), dtype, transposed=of.transposed, interleaved=of.interleaved and gate_up
+        )
+
+    model = with_codes(config, dtype, coded, experts)
     weights.fill(model, file, config)
     if next(model.parameters(), None) is None:  # OLMo 1: its norms have no weights, and a model's dtype is that of one
         model.register_parameter("nothing", nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False))
@@ -58,6 +68,7 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
     """Bytes of the model's weights as they will lie in memory. read: only of those that a forward of one row reads."""
     names = Names.of(file, config)
     modules = {stored: module for module, stored in names.matrices()}
+    experts = {stored: of for of, tensors in names.of_experts() for stored in tensors}
     unused = names.unused(file)
     total = 0.0
     for stored, tensor in file.tensors.items():
@@ -68,6 +79,10 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
         bits = float(torch.finfo(dtype).bits)
         if stored in modules and _stays(file, names, modules[stored]):
             bits = tensor.type.memory
+        elif (of := experts.get(stored)) is not None:
+            bits = tensor.type.memory or bits
+            if read:
+                bits *= of.router.chosen / of.count
         total += tensor.count * bits / 8
     return int(total)
 
@@ -81,6 +96,8 @@ def _bias(file: GgufFile, names: Names, name: str, module: Any) -> Tensor | None
 
 
 def _stays(file: GgufFile, names: Names, module: str) -> bool:
-    """Whether this matrix and all that are joined with it are codes."""
+    """Whether this matrix and all that are joined with it are codes, and may run on them."""
+    if names.chooses(module):
+        return False
     tensors = [file.tensors.get(each) for each in names.together(module)]
     return all(tensor is not None and tensor.type.bits > 0 for tensor in tensors)

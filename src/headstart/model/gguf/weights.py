@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
@@ -16,7 +17,8 @@ from headstart.model.coded import empty, without_memory
 from headstart.model.gguf.blocks import decoded, floats
 from headstart.model.gguf.description import FREQUENCIES, LONG_FACTORS, SHORT_FACTORS, factors_of
 from headstart.model.gguf.files import GgufFile
-from headstart.model.gguf.names import Names, same_shape
+from headstart.model.gguf.header import Tensor as Stored
+from headstart.model.gguf.names import Names, Order, same_shape
 from headstart.model.grouped import (
     ChannelWeights,
     GroupedWeights,
@@ -27,6 +29,7 @@ from headstart.model.grouped import (
     stacked,
 )
 from headstart.model.memory import release
+from headstart.model.recipes.experts import Experts
 
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
@@ -67,7 +70,7 @@ def _wanted(names: Names, config: Any) -> dict[str, tuple[str, tuple[int, ...]]]
     """By the name of each tensor that the model needs: a parameter of that kind, and its shape. Where all layers are
     alike, a model of the first one is made."""
     layers = config.num_hidden_layers
-    if not names.architecture.layered and not names.recipe.recurrent:
+    if names.alike:
         config = _first_layer(config)
     found = {}
     for parameter, tensor in _stored(without_memory(config)):
@@ -144,7 +147,9 @@ def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
     order, columns = names.rows(parameter), names.columns(parameter)
     if names.transposed(parameter):
         to = to.T
-    if not tensors:  # of those that were checked, the bias of an output projection alone may be missing
+    if (experts := names.experts_of(parameter)) is not None:
+        _read_experts(tensors, experts, to)
+    elif not tensors:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
     elif to.dim() != 2:
         values = floats(tensors[0]).reshape(to.shape) - np.float32(names.added(parameter))
@@ -160,30 +165,61 @@ def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
                 part[rows] = torch.from_numpy(found if columns is None else found[:, columns])
 
 
+def _read_experts(tensors: list[Stored], experts: Experts, to: Tensor) -> None:
+    """Weights or biases of experts, of which a file keeps those of gate and up apart."""
+    for number, each in enumerate(to):
+        whole = each.T if experts.transposed and to.dim() == 3 else each
+        halves = [whole[::2], whole[1::2]] if experts.interleaved and len(tensors) == 2 else whole.chunk(len(tensors))
+        for part, tensor in zip(halves, tensors, strict=True):
+            if to.dim() == 2:
+                part.copy_(torch.from_numpy(floats(tensor, slice(number, number + 1))[0]))
+                continue
+            begin = number * len(part)
+            for rows in _slices(*part.shape):
+                part[rows] = torch.from_numpy(floats(tensor, slice(begin + rows.start, begin + rows.stop)))
+
+
 def grouped_matrix(file: GgufFile, names: Names, parameter: str) -> StoredWeights:
     """A matrix that the file holds as codes, by the parameter's name in transformers, its rows in transformers' order:
     for products that run on the codes themselves."""
-    tensors = [file.tensors[name] for name in names.tensors(parameter)]
-    inputs = tensors[0].shape[1]
-    ends = np.cumsum([tensor.shape[0] for tensor in tensors])
-    order, columns = names.rows(parameter), names.columns(parameter)
-    order = np.arange(ends[-1]) if order is None else order
+    parts = [(tensor, 0, tensor.shape[0]) for tensor in (file.tensors[name] for name in names.tensors(parameter))]
+    columns = names.columns(parameter)
     belongs = None if columns is None else np.argsort(columns).astype(np.int32)
+    return _side_by_side(parts, names.rows(parameter), belongs)
+
+
+def expert_matrices(tensors: Sequence[Stored]) -> list[StoredWeights]:
+    """The matrix of each expert; of several tensors their outputs side by side."""
+    outputs = [tensor.shape[1] for tensor in tensors]
+    return [
+        _side_by_side([(tensor, number * count, count) for tensor, count in zip(tensors, outputs, strict=True)])
+        for number in range(tensors[0].shape[0])
+    ]
+
+
+def _side_by_side(
+    parts: Sequence[tuple[Stored, int, int]], order: Order | None = None, belongs: NDArray[np.int32] | None = None
+) -> StoredWeights:
+    """Rows of tensors, so many from a first one on, as one matrix. order: which of them each row of it is; belongs: the
+    input of each column."""
+    inputs = parts[0][0].shape[-1]
+    ends = np.cumsum([count for _, _, count in parts])
+    order = np.arange(ends[-1]) if order is None else order
 
     def rows_of(rows: Rows) -> GroupedWeights | ChannelWeights | JoinedWeights:
         wanted = order[rows]
         among = np.searchsorted(ends, wanted, side="right")
         found = []
         for run in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1):
-            tensor = tensors[among[run[0]]]
-            own = wanted[run] - (ends[among[run[0]]] - tensor.shape[0])
+            tensor, first, count = parts[among[run[0]]]
+            own = wanted[run] - (ends[among[run[0]]] - count) + first
             codes = stacked([decoded(tensor, own[part]) for part in _slices(len(own), inputs)])
-            if len(own) == tensor.shape[0]:  # all of it, and what is made of it stays
-                release(tensor.data)
+            if len(own) == count:  # all of it, and what is made of it stays
+                release(tensor.data[first : first + count])
             found.append(codes if belongs is None else replace(codes, order=belongs))
         return side_by_side(found)
 
-    return StoredWeights((int(ends[-1]), inputs), min(tensor.type.bits for tensor in tensors), rows_of)
+    return StoredWeights((len(order), inputs), min(tensor.type.bits for tensor, _, _ in parts), rows_of)
 
 
 def _slices(rows: int, inputs: int) -> Iterator[slice]:
