@@ -172,7 +172,7 @@ class RowWeights:
         further = costs.routing.further
         # Siblings are thought to lie in the middle between a path's rows and other requests', which share nothing
         self._weights = np.array([1.0, further, (1 + further) / 2])  # of a request, of a level, of a sibling
-        self._seen = np.zeros(3)
+        self._seen = np.zeros_like(self._weights)
         self._refresh()
 
     def _refresh(self) -> None:

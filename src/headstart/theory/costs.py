@@ -172,6 +172,13 @@ class StepCosts:
         read = self.routing.union(1 + (rows - 1) * (1 - self.alike)) / self.routing.chosen
         return rows + _READING * (float(read) - 1)
 
+    def of_texts(self) -> StepCosts:
+        """The same by rows of a text in place of measured ones: for where nothing tells how alike they choose, so that
+        only forwards themselves can correct what they cost."""
+        strangers = self.forward(2, batch=2) - self.forward(2)
+        rows = tuple((n, self.forward(n)) for n in self.forwards)
+        return replace(self, rows=rows, request=max(0.0, strangers), routing=DENSE, alike=0.0)
+
     def draft(self, source: str, depth: float, requests: float = 1) -> float:
         """Seconds to draft `depth` levels for so many requests, hidden or not."""
         return self.drafts[source].seconds(depth, requests)
