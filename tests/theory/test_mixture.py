@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart import theory
 from headstart.base.errors import InvalidOption
-from headstart.theory import Routing, StepCosts
+from headstart.theory import Machine, Model, Routing, StepCosts
 from headstart.theory.mixture import DENSE
 
 QWEN = Routing(128, 8)
@@ -81,3 +82,32 @@ def test_measured_rows_that_choose_alike_count_for_more() -> None:
     assert alike.further == pytest.approx(1.0)
     assert strangers.further == pytest.approx(0.55)
     assert alike.forward(8) == pytest.approx(3.6)
+
+
+# -- on paper ----------------------------------------------------------------------------------------------------------
+
+
+def test_reading_is_v_where_memory_is_the_limit() -> None:
+    """Active parameters and shares counted from the shapes; the figures as the formula gives them."""
+    assert QWEN.reading([1, 2, 4, 8], 0.6) == pytest.approx([1, 1.31, 1.91, 2.97], abs=0.02)
+    assert replace(QWEN, rho=0.0).reading([2, 4, 8], 0.6) == pytest.approx([1.56, 2.58, 4.26], abs=0.02)
+    assert DENSE.reading([1, 50], 0.6).tolist() == [1, 1]
+
+
+def test_a_mixture_on_a_machine_reads_more_for_more_rows() -> None:
+    machine = Machine(50e9, 1e15)
+    dense, mixture = Model(3e9), Model(3e9, routing=QWEN, expert_share=0.6)
+    rows = np.arange(1, 9)
+    plain = theory.forward_seconds(machine, dense, rows)
+    assert theory.forward_seconds(machine, mixture, 1) == pytest.approx(plain[0])
+    assert theory.forward_seconds(machine, mixture, rows) / plain == pytest.approx(QWEN.reading(rows, 0.6))
+    assert theory.forward_seconds(machine, mixture, 1, 4) > theory.forward_seconds(machine, mixture, 4, 1), "strangers"
+    assert theory.crossover_batch(machine, mixture, 3) == 0
+    assert theory.crossover_batch(machine, Model(3e9, routing=QWEN), 3) > 0, "experts that weigh nothing"
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.7, 0.85])
+def test_a_mixture_wants_shorter_drafts(alpha: float) -> None:
+    v = {n: QWEN.reading(n, 0.6) for n in range(1, 20)}
+    assert theory.best_k(alpha, 0.05, v).k < theory.best_k(alpha, 0.05, {1: 1.0, 16: 1.3}).k
+    assert theory.break_even_alpha(4, 0.05, v) > theory.break_even_alpha(4, 0.05)

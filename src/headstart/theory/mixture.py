@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
-from headstart.theory.values import Real, numbers, plain
+from headstart.theory.values import Real, numbers, plain, scalar
 
 RHO = 0.45
 """Correlation of neighbouring tokens' experts where nothing is known of a model."""
@@ -70,9 +70,22 @@ class Routing:
         rows = numbers("rows", independent, low=0)
         return plain(self.experts * (1 - (1 - self.chosen / self.experts) ** rows))
 
-    def distinct(self, rows: ArrayLike) -> Real:
-        """D of so many neighbours in a text."""
-        return self.union(1 + (numbers("rows", rows, low=1) - 1) * self.further)
+    def strangers(self, rows: ArrayLike, batch: ArrayLike = 1) -> Real:
+        """Independent rows that so many neighbours of each of `batch` texts count as: texts have nothing in common."""
+        return plain(numbers("batch", batch, low=1) * (1 + (numbers("rows", rows, low=1) - 1) * self.further))
+
+    def distinct(self, rows: ArrayLike, batch: ArrayLike = 1) -> Real:
+        """D of so many neighbours of each of `batch` texts."""
+        return self.union(self.strangers(rows, batch))
+
+    def reading(self, rows: ArrayLike, share: float, batch: ArrayLike = 1) -> Real:
+        """Bytes of weights that a forward reads, over those that one row reads: 1 - share + share D / k, which is v(n)
+        where reading is all that takes time.
+
+        share: of the bytes that one row reads, those of its experts.
+        """
+        share = scalar("share", share, low=0, high=1)
+        return plain(1 - share + share * np.asarray(self.distinct(rows, batch)) / self.chosen)
 
     def independent(self, distinct: float) -> float:
         """How many independent rows meet so many distinct experts in a layer: `union`, the other way round."""
