@@ -387,6 +387,20 @@ FAMILIES |= {
 """With a third of recurrent layers at least, and attention between them."""
 
 
+def _experts(**more: Any) -> dict[str, Any]:
+    """Sizes of a mixture as most configs call them."""
+    return _sizes(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32) | more
+
+
+FAMILIES |= {
+    "qwen3_moe": lambda: tf.Qwen3MoeConfig(
+        **_experts(rope_parameters=_YARN, attention_bias=True, norm_topk_prob=True, mlp_only_layers=[1, 3])
+    ),
+    "qwen3_moe, every other": lambda: tf.Qwen3MoeConfig(**_experts(decoder_sparse_step=2)),
+}
+"""With experts. Weights that are no sums of 1 would show if they were made such."""
+
+
 def config_of(name: str) -> Any:
     """A config of one's own."""
     return copy.deepcopy(FAMILIES[name]())

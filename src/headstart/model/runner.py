@@ -163,6 +163,11 @@ class ModelRunner:
         """Whether forwards can end after some of the layers."""
         return self._decoder.can_exit
 
+    @property
+    def experts_touched(self) -> int | None:
+        """How many experts the rows of the last forward chose: see `Decoder.experts_touched`."""
+        return self._decoder.experts_touched
+
     def new_cache(self, slots: int) -> Slots:
         """An empty cache of this model's shape."""
         return self._decoder.new_cache(slots, self.max_length)

@@ -36,6 +36,9 @@ class Decoder(Protocol):
     """What each layer that has keys and values of its own stores."""
     states: Mapping[int, StateShape]
     """What each recurrent layer keeps of a text."""
+    experts_touched: int | None
+    """How many experts the rows of the last forward chose, each counted once in its layer, without those that all rows
+    take; None for models without experts, and where it does not say."""
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:

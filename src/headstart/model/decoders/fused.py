@@ -43,6 +43,7 @@ class FusedDecoder:
     def __init__(self, model: Any, recipe: Recipe, length: int, kind: int) -> None:
         """kind: of the products, see `kind_of`."""
         self._whole: FusedDecoder | None = None
+        self.experts_touched = 0 if recipe.experts else None
         bits = 8 if kind == native.INT8 else fewest_bits(model)
         self.quantize = None if bits is None else f"int{bits}"
         self._dtype, self._recipe, self._length = model.dtype, recipe, length
@@ -77,7 +78,7 @@ class FusedDecoder:
             bf16=model.dtype == torch.bfloat16,
         )
         self._vocabulary = embedding.num_embeddings
-        parts.release(model, [recipe.head, *([recipe.inputs.projection] if recipe.inputs else [])])
+        parts.release_linears(model, [recipe.head, *([recipe.inputs.projection] if recipe.inputs else [])])
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
@@ -116,15 +117,20 @@ class FusedDecoder:
             layers=int(model.layer_count),
         )
         if not taps:
-            batch.run(model)
+            self._run(batch, model)
             return Forward(batch.logits)
         states = torch.empty(len(taps), batch.rows, model.width)  # one tensor for all: a step has little time for more
         pointers = (ctypes.c_void_p * (model.layer_count + 1))()
         for number, layer in enumerate(taps):
             pointers[layer] = states.data_ptr() + 4 * number * batch.rows * model.width
         batch.struct.taps = ctypes.addressof(pointers)
-        batch.run(model)
+        self._run(batch, model)
         return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
+
+    def _run(self, batch: TiledBatch, model: structs.Model) -> None:
+        batch.run(model)
+        if self.experts_touched is not None:
+            self.experts_touched = batch.experts_touched
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
         made = copy.copy(self)  # it shares the layers, and keeps alive what they point to
@@ -206,7 +212,7 @@ class FusedLayers:
         self.structs = (structs.Layer * len(layers))()
         for index, (owner, layer) in enumerate(zip(owners, layers, strict=True)):
             self.structs[index] = self._layer(owner, layer, index)
-            parts.release(owner, layer.linears)
+            parts.release(owner, layer)
 
     def _angles_of(self, rope: Rope | None) -> tuple[int | None, int | None]:
         if rope is None:
@@ -217,7 +223,7 @@ class FusedLayers:
         return self._angles[rope]
 
     def _layer(self, owner: Any, layer: Layer, index: int) -> structs.Layer:
-        weights, mlp = self._weights, layer.feed_forward
+        weights, mlp = self._weights, None if layer.experts else layer.dense
         inputs: list[Any] = []
 
         def norm(of: Norm | None) -> structs.Norm:
@@ -230,7 +236,7 @@ class FusedLayers:
             mlp_out=norm(layer.mlp_out),
             mixer_factor=layer.residual_factor * (layer.mixer.factor if layer.mixer else 1.0),
             beside_factor=layer.residual_factor * (layer.beside.factor if layer.beside else 1.0),
-            mlp_factor=layer.residual_factor * (mlp.factor if mlp else 1.0),
+            mlp_factor=layer.residual_factor * (layer.feed_forward.factor if layer.feed_forward else 1.0),
             gate_factor=mlp.gate_factor if mlp else 1.0,
             layer_factor=1.0 if layer.factor is None else float(part(owner, layer.factor)),
             parallel=layer.parallel,
@@ -252,6 +258,10 @@ class FusedLayers:
             made.activation, made.gated = structs.ACTIVATIONS.index(mlp.activation), mlp.gated
             if mlp.numbers is not None:
                 made.activation_numbers = weights.pointer(parts.xielu_numbers(part(owner, mlp.numbers)))
+        if layer.experts is not None:
+            from headstart.model.decoders.fused_experts import experts_struct  # most models have none
+
+            made.experts = experts_struct(owner, layer.experts, weights, norm)
         if layer.input is not None:
             made.input_gate = weights.product(part(owner, layer.input.gate))
             made.input_out = weights.product(part(owner, layer.input.out))

@@ -34,8 +34,7 @@ class GroupedLinear(nn.Module):
     @property
     def by_output(self) -> bool:
         """Whether its scales are of whole outputs: see `ChannelWeights`."""
-        held = self.held
-        return held.by_output if isinstance(held, StoredWeights) else isinstance(held, ChannelWeights)
+        return by_output(self.held)
 
     @property
     def weights(self) -> GroupedWeights | ChannelWeights | JoinedWeights:
@@ -83,6 +82,36 @@ class GroupedEmbedding(nn.Module):
         return found if self.factor == 1.0 else found * torch.tensor(self.factor, dtype=self.dtype)
 
 
+class GroupedExperts(nn.Module):
+    """A matrix of codes for each expert. transformers' modules take one as if this were their parameter."""
+
+    def __init__(
+        self, held: Sequence[Weights], dtype: torch.dtype, *, transposed: bool = False, interleaved: bool = False
+    ) -> None:
+        """held: [outputs, inputs] of each expert, gate before up. dtype: of the floats that they stand for. transposed,
+        interleaved: how the parameter lies (see `recipes.experts.Experts`)."""
+        super().__init__()
+        self.held, self.dtype = list(held), dtype
+        self._transposed, self._interleaved = transposed, interleaved
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Experts, outputs, inputs."""
+        outputs, inputs = self.held[0].shape
+        return len(self.held), outputs, inputs
+
+    def linear(self, number: int, bias: Tensor | None = None) -> GroupedLinear:
+        """The layer of an expert."""
+        return GroupedLinear(self.held[number], bias)
+
+    def __getitem__(self, number: int | Tensor) -> Tensor:
+        """The matrix of an expert in floats, as the parameter has it."""
+        made = torch.from_numpy(self.held[int(number)].read().dequantise()).to(self.dtype)
+        if self._interleaved:
+            made = torch.stack(made.chunk(2), 1).flatten(0, 1)
+        return made.T if self._transposed else made
+
+
 def joined_grouped(linears: Sequence[GroupedLinear]) -> GroupedLinear:
     """One layer that computes several of the same input, their outputs side by side."""
     return GroupedLinear(side_by_side([linear.weights for linear in linears]), joined_bias(linears))
@@ -94,4 +123,18 @@ def fewest_bits(model: nn.Module) -> int | None:
 
 
 def _bits(model: nn.Module) -> Iterable[int]:
-    return (module.held.bits for module in model.modules() if isinstance(module, GroupedLinear))
+    return (held.bits for held in coded(model))
+
+
+def coded(model: nn.Module) -> Iterable[Weights]:
+    """All matrices of a model that are codes."""
+    for module in model.modules():
+        if isinstance(module, GroupedLinear):
+            yield module.held
+        elif isinstance(module, GroupedExperts):
+            yield from module.held
+
+
+def by_output(held: Weights) -> bool:
+    """Whether their scales are of whole outputs: see `ChannelWeights`."""
+    return held.by_output if isinstance(held, StoredWeights) else isinstance(held, ChannelWeights)

@@ -29,7 +29,9 @@ from headstart.model.planes import StateShape
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, TokenInputs
 
 if TYPE_CHECKING:
+    from headstart.model.decoders.experts import TensorExperts
     from headstart.model.decoders.mixers import IndexedWalk, TensorMixer
+    from headstart.model.recipes.experts import Experts
     from headstart.model.recipes.mixers import Recurrent
     from headstart.model.walks import Walk
 
@@ -45,6 +47,7 @@ class LeanDecoder:
     def __init__(self, model: Any, recipe: Recipe, length: int) -> None:
         linear = float_layer(model.dtype, model.device)
         self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
+        self.experts_touched = 0 if recipe.experts else None
         self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
         self.states: Mapping[int, StateShape] = parts.states(recipe)
         self._embedding = part(model, recipe.embedding).weight.detach()
@@ -94,6 +97,8 @@ class LeanDecoder:
             x = layer.run(x, turns, packed, own=None if inputs is None else inputs[:, index], walks=indexed)
         if states is not None:
             states.written(walks, layers)
+        if self.experts_touched is not None:
+            self.experts_touched = sum(layer.experts_touched for layer in self._layers[:layers])
         if layers in taps:
             hidden[layers] = self._norm(x)
         logits = self._head(self._norm(x[packed.judged]))
@@ -133,6 +138,17 @@ def _indexed(walks: Sequence[Walk], device: torch.device) -> list[IndexedWalk]:
     from headstart.model.decoders.mixers import IndexedWalk  # here and below: most models have no recurrent layers
 
     return [IndexedWalk(walk, device) for walk in walks]
+
+
+def _tensor_experts(
+    owner: Any, experts: Experts, linear: type[PackedLinear] | type[PlainLinear], dtype: torch.dtype
+) -> TensorExperts:
+    from headstart.model.decoders.experts import TensorExperts
+
+    input_norm, output_norm, shared_norm = (
+        TensorNorm(owner, norm, dtype) for norm in (experts.input_norm, experts.output_norm, experts.shared_norm)
+    )
+    return TensorExperts(owner, experts, linear, (input_norm, output_norm, shared_norm))
 
 
 def _tensor_mixer(owner: Any, mixer: Recurrent, linear: type[PackedLinear] | type[PlainLinear]) -> TensorMixer:
@@ -182,7 +198,7 @@ class _Inputs:
         self._factor = parts.factor(inputs.factor, model.dtype, rounded=inputs.factor_rounded)
         self._projection = linear(part(model, inputs.projection))
         self._norm = TensorNorm(model, inputs.norm, model.dtype)
-        parts.release(model, [inputs.projection])
+        parts.release_linears(model, [inputs.projection])
 
     def __call__(self, ids: Tensor, x: Tensor) -> Tensor:
         """Of tokens [M] that are embedded as x [M, d]; returns [M, layers, width]."""
@@ -202,7 +218,7 @@ class TensorLayer:
     def __init__(
         self, owner: Any, layer: Layer, index: int, linear: type[PackedLinear] | type[PlainLinear], dtype: torch.dtype
     ) -> None:
-        mlp = layer.feed_forward
+        mlp = None if layer.experts else layer.dense
         self._layer, self._index = layer, index
         self._mixers = [
             TensorAttention(owner, mixer, index, linear, dtype)
@@ -225,7 +241,8 @@ class TensorLayer:
             self._linears["input_gate"] = linear(part(owner, layer.input.gate))
             self._linears["input_out"] = linear(part(owner, layer.input.out))
         self._factor = None if layer.factor is None else part(owner, layer.factor).detach().to(dtype)
-        parts.release(owner, layer.linears)
+        self._experts = None if layer.experts is None else _tensor_experts(owner, layer.experts, linear, dtype)
+        parts.release(owner, layer)
 
     def run(
         self,
@@ -254,7 +271,11 @@ class TensorLayer:
                 assert packed.cache.states is not None, "a recurrent layer runs on a cache with states"
                 attended = mixer(z, packed.cache.states, self._index, walks)
             x = self._add(out, attended, x, norms["attention_out"], of.factor)
-        if (mlp := layer.feed_forward) is not None:
+        if self._experts is not None:
+            assert layer.experts is not None
+            added = self._experts(x, norms["mlp_in"](x) if early is None else early)
+            x = self._added(norms["mlp_out"](added), x, layer.experts.factor)
+        elif (mlp := layer.dense) is not None:
             y = linears["gate_up"](norms["mlp_in"](x) if early is None else early)
             if mlp.gated:
                 gate, up = y.chunk(2, -1)
@@ -270,11 +291,18 @@ class TensorLayer:
 
     def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: TensorNorm, factor: float) -> Tensor:
         """x, and what a part of the layer adds to it. factor: its own, beside the layer's."""
-        factor *= self._layer.residual_factor
-        if not norm and factor == 1.0:
+        if not norm and factor * self._layer.residual_factor == 1.0:
             return linear.add(y, x)
-        added = norm(linear(y))
+        return self._added(norm(linear(y)), x, factor)
+
+    def _added(self, added: Tensor, x: Tensor, factor: float) -> Tensor:
+        factor *= self._layer.residual_factor
         return x + added if factor == 1.0 else x + added * factor
+
+    @property
+    def experts_touched(self) -> int:
+        """How many of its experts the last rows chose together."""
+        return 0 if self._experts is None else self._experts.touched
 
     def weights(self) -> Iterable[Tensor]:
         for mixer in self._mixers:
@@ -283,6 +311,8 @@ class TensorLayer:
             yield from linear.weights()
         for norm in self._norms.values():
             yield from norm.weights()
+        if self._experts is not None:
+            yield from self._experts.weights()
         if self._factor is not None:
             yield self._factor
 

@@ -26,6 +26,7 @@ class ModulesDecoder:
     name = "modules"
     width_invariant = False
     can_exit = False
+    experts_touched: int | None = None
 
     def __init__(self, model: Any, shapes: Mapping[int, LayerShape], quantize: str | None = None) -> None:
         self.quantize = quantize

@@ -56,7 +56,11 @@ def recipe_for(model: Any) -> Recipe:
 def _check_modules(owner: Any, layer: Layer) -> None:
     """Raise `UnsupportedModel` where modules of a layer have other sizes than its recipe says."""
     attention, recurrence = layer.attends, layer.recurs
-    joined = [] if layer.feed_forward is None else [_gate_up(layer.feed_forward)]
+    joined = [] if layer.dense is None else [_gate_up(layer.dense)]
+    if layer.experts is not None:
+        from headstart.model.decoders.experts import check_experts  # most models have none
+
+        check_experts(owner, layer.experts)
     if attention is not None:
         joined.append(_queries_keys_values(attention))
         for norm in (attention.q_norm, attention.k_norm):
@@ -352,8 +356,16 @@ def factor(value: float, dtype: torch.dtype, *, rounded: bool) -> float:
     return float(torch.tensor(value, dtype=dtype)) if rounded else value
 
 
-def release(owner: Any, names: Sequence[str]) -> None:
-    """Drop linear layers below a module: their joined copies live elsewhere now, and two would not fit."""
+def release(owner: Any, layer: Layer) -> None:
+    """Drop the matrices of a layer: their copies live elsewhere now, and two would not fit."""
+    release_linears(owner, layer.linears)
+    for name in () if layer.experts is None else layer.experts.parameters:
+        path, _, last = name.rpartition(".")
+        delattr(part(owner, path) if path else owner, last)
+
+
+def release_linears(owner: Any, names: Sequence[str]) -> None:
+    """The same of linear layers below a module."""
     for name in names:
         path, _, last = name.rpartition(".")
         setattr(part(owner, path) if path else owner, last, nn.Identity())

@@ -156,6 +156,7 @@ class TiledBatch:
             *(structs.Visible(*at[first : first + 4]) for first in range(6, windowed, 4))
         )
         keys, values = cache.pointers
+        self._touched = ctypes.c_int64()
         self.struct = structs.Batch(
             count=self.rows,
             ids=at[0],
@@ -172,6 +173,7 @@ class TiledBatch:
             judged_count=len(self.logits),
             logits=self.logits.data_ptr(),
             threads=threads(),
+            experts_touched=ctypes.addressof(self._touched),
         )
         if cache.states is not None:
             held = (ctypes.addressof(pointers) for pointers in cache.state_pointers)
@@ -179,6 +181,11 @@ class TiledBatch:
             deepest = max((max(walk.depths) for walk in self._walks), default=0)
             made = structs.Walks(*held, *sizes, *at[windowed:], len(self._walks), deepest)
             self.struct.walks = ctypes.pointer(made)
+
+    @property
+    def experts_touched(self) -> int:
+        """How many experts its rows chose, of all layers together."""
+        return self._touched.value
 
     def run(self, model: structs.Model) -> None:
         """The forward of the kernels.

@@ -55,7 +55,7 @@ class Names:
         if index is None:
             return (f"{self._outer[module]}.{kind}",)
         layer = self.recipe.layers[index]
-        if layer.feed_forward is not None and module == layer.feed_forward.numbers:
+        if layer.dense is not None and module == layer.dense.numbers:
             return ()
         names = self._layers[layer]
         found = names[inner] if inner in names else tuple(f"{each}.{kind}" for each in names[module])
@@ -219,7 +219,7 @@ def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
 
 def _of_layer(layer: Layer, architecture: Architecture) -> Named:
     """What a file calls the modules of a layer, and its parameters that are in no module."""
-    mlp, called = layer.feed_forward, architecture.names
+    mlp, called = layer.dense, architecture.names
     found: Named = {} if mlp is None else {mlp.down: ("ffn_down",)}
     if mlp is not None and architecture.halves:
         found[mlp.gate_up[0]] = ("ffn_gate", "ffn_up")

@@ -104,7 +104,7 @@ def activation_numbers(file: GgufFile, names: Names) -> dict[int, dict[str, floa
         DamagedModel: they are missing, or not one for each layer.
     """
     layers = names.recipe.layers
-    if all(layer.feed_forward is None or layer.feed_forward.numbers is None for layer in layers):
+    if all(layer.dense is None or layer.dense.numbers is None for layer in layers):
         return {}
     found = {name: file.metadata.each(f"xielu.{name}", len(layers)) for name in ("alpha_p", "alpha_n", "beta", "eps")}
     return {index: {name: each[index] for name, each in found.items()} for index in range(len(layers))}

@@ -6,15 +6,16 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from headstart.model.recipes import common
+from headstart.model.recipes.experts import Experts, Router
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, ShortConv
 from headstart.model.recipes.norms import Norm
 from headstart.model.recipes.recipe import Attention, Layer, LayerInput, Mlp, Recipe, Rope, TokenInputs
 from headstart.model.recipes.sane import check_recipe
 
-_CLASSES: dict[str, Any] = {
-    each.__name__: each
-    for each in (Attention, DeltaRule, Layer, LayerInput, Mamba2, Mlp, Norm, Recipe, Rope, ShortConv, TokenInputs)
-}
+_NODES = (
+    Attention, DeltaRule, Experts, Layer, LayerInput, Mamba2, Mlp, Norm, Recipe, Rope, Router, ShortConv, TokenInputs,
+)  # fmt: skip
+_CLASSES: dict[str, Any] = {each.__name__: each for each in _NODES}
 _CLASS = "class"
 
 

@@ -61,7 +61,7 @@ def listed(model: Any, length: int, limit: int) -> Passed | None:
 
 
 def _mlps(recipe: Recipe) -> list[Mlp]:
-    return [layer.feed_forward for _, layer in recipe.kinds if layer.feed_forward is not None]
+    return [layer.dense for _, layer in recipe.kinds if layer.dense is not None]
 
 
 def _leaves(model: Any, recipe: Recipe) -> tuple[Leaf, ...] | None:

@@ -6,7 +6,7 @@
 // panels of outputs, in blocks of queries or in columns of a state, never inside a sum. The residual stream is float32.
 //
 // A layer attends, or it is recurrent: see mixers.h. What either makes of the rows goes through `out` into the stream. Then
-// comes its MLP. A layer may lack one of the two; then the products of that part have no weights. A layer may also do both
+// comes its MLP, or a mixture of experts (experts.h). A layer may lack one of the two; then the products of that part have no weights. A layer may also do both
 // on the same input, which `qkv` makes for both side by side; what its recurrence makes then goes through `beside_out`.
 //
 // A drafting head (EAGLE) is such a decoder too, of one layer, but for its ends: its rows begin with hidden states,
@@ -17,15 +17,15 @@
 #include <exception>
 #include <string>
 
+#include "activations.h"
 #include "attention.h"
+#include "experts.h"
 #include "mixers.h"
 #include "norms.h"
 #include "products.h"
 #include "rounding.h"
 
 // The structures that Python fills (structs.py). `headstart_layout` says how they lie in memory.
-
-enum Activation : int32_t { SILU, GELU_TANH, GELU, RELU, RELU2, XIELU };
 
 struct Layer {
     Mixer mixer;                                 // what it is instead of attention, or beside it, if it is
@@ -35,6 +35,7 @@ struct Layer {
     Product qkv, out, beside_out, gate_up, down; // gate_up: `up` alone where there is no gate
     Product input_gate, input_out;               // of an input of this layer's own for each token (Gemma 4), or empty
     Norm input_norm;
+    const Experts *experts;                      // instead of `gate_up` and `down`, or null
     const float *cosine, *sine;                  // [positions, rotary / 2], or null: no rotation
     const float *query_factors;                  // [positions], or null: what a query there is multiplied by
     const float *sinks;                          // [heads], or null: a score for each head that has no value
@@ -51,6 +52,8 @@ struct Layer {
     int32_t norm_after_rotation, value_is_key;
     int32_t parallel;                            // attention and MLP read the same stream
     int32_t attention_gated;                     // after queries, keys and values, `qkv` makes a gate of what is attended
+
+    bool feeds() const { return down.weights || experts; }  // or it is a mixer alone
 };
 
 // Where the layers' own inputs of each token come from (Gemma 4): (norm(projection_factor * projection of the embedded
@@ -105,6 +108,7 @@ struct Batch {
     const float *states, *features;  // [count, width], [count, fuse.inputs]: one of them, of a drafting head
     float *output_states;            // [judged_count, width]: the head's own states of the judged rows
     const Walks *walks;              // or null, where no layer is recurrent
+    int64_t *experts_touched;        // how many experts were chosen, of all layers together; null where there are none
 };
 
 namespace {
@@ -136,6 +140,7 @@ struct Buffers {
     std::vector<float> inputs;                        // of layers with inputs of their own: see `TokenInputs`
     std::vector<float> channels, gates, zeros;        // of recurrent layers: see `Mixed`
     std::vector<float> beside;                        // what recurrences beside attention add
+    Mixture mixture;
     std::vector<float> scratch;
     int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0;  // numbers of each part of a thread's scratch
 
@@ -190,68 +195,53 @@ inline void add_row(float *x, const Added &added, int64_t r, int64_t width) {
     }
 }
 
-// x takes in what was added (if anything), then the normed row goes into the next product (as it is, without a norm).
+// x takes in what was added (if anything), then take(row, normed row, r), where a row without a norm is normed as it is.
 // early: the norm reads the stream of before.
-void norm(float *x, const Added &added, const Norm &norm, bool early, int64_t count, const Product &next,
-          const Scratch &scratch, uint8_t *rows, float *scale) {
-    const int64_t width = next.inputs;
+template <class Take>
+void add_and_norm(float *x, const Added &added, const Norm &norm, bool early, int64_t count, int64_t width,
+                  const Scratch &scratch, const Take &take) {
     float *normed = scratch.row;
     scratch.team.each(count, [&](int64_t r) {
         float *row = x + r * width;
         if (early) norm_row(row, norm, width, normed);
         if (added.y) add_row(row, added, r, width);
         if (norm.kind && !early) norm_row(row, norm, width, normed);
-        convert_row(next, norm.kind ? normed : row, r, count, rows, scale);
+        take(row, norm.kind ? normed : row, r);
     });
 }
 
-template <int ACTIVATION>
-inline Vec activated(Vec x, const float *numbers) {
-    if constexpr (ACTIVATION == SILU) return silu(x);
-    if constexpr (ACTIVATION == GELU_TANH) return x / (1.0f + exponential(x * (x * x * 0.044715f + 1.0f) * -1.5957691216f));
-    if constexpr (ACTIVATION == GELU) return x * (error_function(x * 0.70710678f) + 1.0f) * 0.5f;
-    if constexpr (ACTIVATION == RELU) return larger(x, Vec{});
-    if constexpr (ACTIVATION == RELU2) return select(x > 0.0f, x * x, Vec{});
-    // XIELU: numbers are the factors of the positive and the negative side, of x, and the largest exponent
-    const Vec low = select(x < numbers[3], x, splat(numbers[3]));
-    const Vec positive = x * x * numbers[0], negative = (exponential(low) - 1.0f - x) * numbers[1];
-    return select(x > 0.0f, positive, negative) + x * numbers[2];
-}
-
-// activation(gate) * up, where y holds gate and up side by side; without a gate, activation(up).
-template <int ACTIVATION>
-void gate_by(const Layer &layer, const float *y, int64_t count, const Scratch &scratch, uint8_t *rows, float *scale) {
-    const int64_t width = layer.down.inputs;
-    float *row = scratch.row;
-    scratch.team.each(count, [&](int64_t r) {
-        const float *g = y + r * (layer.gated ? 2 : 1) * width, *u = g + width;
-        if (layer.gated)
-            for (int64_t i = 0; i < width; i += LANES)
-                store(row + i,
-                      activated<ACTIVATION>(load(g + i) * layer.gate_factor, layer.activation_numbers) * load(u + i));
-        else
-            for (int64_t i = 0; i < width; i += LANES)
-                store(row + i, activated<ACTIVATION>(load(g + i), layer.activation_numbers));
-        convert_row(layer.down, row, r, count, rows, scale);
+// The same; the normed row goes into the next product.
+void norm(float *x, const Added &added, const Norm &norm, bool early, int64_t count, const Product &next,
+          const Scratch &scratch, uint8_t *rows, float *scale) {
+    add_and_norm(x, added, norm, early, count, next.inputs, scratch, [&](const float *, const float *normed, int64_t r) {
+        convert_row(next, normed, r, count, rows, scale);
     });
 }
 
-void gate(const Layer &layer, const float *y, int64_t count, const Scratch &scratch, uint8_t *rows, float *scale) {
-    switch (layer.activation) {
-        case GELU_TANH: return gate_by<GELU_TANH>(layer, y, count, scratch, rows, scale);
-        case GELU: return gate_by<GELU>(layer, y, count, scratch, rows, scale);
-        case RELU: return gate_by<RELU>(layer, y, count, scratch, rows, scale);
-        case RELU2: return gate_by<RELU2>(layer, y, count, scratch, rows, scale);
-        case XIELU: return gate_by<XIELU>(layer, y, count, scratch, rows, scale);
-        default: return gate_by<SILU>(layer, y, count, scratch, rows, scale);
+// The MLP of a layer, or its experts: x takes in what was added, and what the layer adds is returned.
+float *feed(const Layer &layer, float *x, const Added &added, bool early, int64_t count, int64_t width, const Batch &batch,
+            float *y, const Scratch &scratch, uint8_t *rows, float *scale, Mixture &mixture) {
+    if (const Experts *e = layer.experts) {
+        add_and_norm(x, added, layer.mlp_in, early, count, width, scratch,
+                     [&](const float *row, const float *normed, int64_t r) {
+                         float *own = mixture.normed.data() + r * width;
+                         std::memcpy(e->input_norm.kind ? mixture.shared.data() + r * width : own, normed, width * sizeof(float));
+                         if (e->input_norm.kind) norm_row(row, e->input_norm, width, own);
+                         if (e->router_norm.kind) norm_row(row, e->router_norm, width, scratch.row);
+                         convert_row(e->router, e->router_norm.kind ? scratch.row : own, r, count, rows, scale);
+                     });
+        mix_experts(scratch.team, *e, count, width, mixture, scratch.row, scratch.sums, rows, scale, batch.experts_touched);
+        return mixture.added.data();
     }
-}
-
-// The MLP of a layer, from the rows of its first product to y.
-void feed(const Layer &layer, int64_t count, float *y, const Scratch &scratch, uint8_t *rows, float *scale) {
+    norm(x, added, layer.mlp_in, early, count, layer.gate_up, scratch, rows, scale);
     multiply(scratch.team, layer.gate_up, rows, scale, count, scratch.sums, y);
-    gate(layer, y, count, scratch, rows, scale);
+    const Gate gate{layer.activation, layer.gated, layer.gate_factor, layer.activation_numbers};
+    scratch.team.each(count, [&](int64_t r) {
+        gate_row(gate, y + r * (layer.gated ? 2 : 1) * layer.down.inputs, layer.down.inputs, scratch.row);
+        convert_row(layer.down, scratch.row, r, count, rows, scale);
+    });
     multiply(scratch.team, layer.down, rows, scale, count, scratch.sums, y);
+    return y;
 }
 
 // gelu(y) * the layer's own input of the row's token (Gemma 4). inputs: see `token_inputs`.
@@ -550,10 +540,10 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             const Layer &layer = model.layers[l];
             const Selected &selected = l < last || tapped ? all : judged;
             if (!layer.out.weights) {
-                norm(x, added, layer.mlp_in, false, selected.count, layer.gate_up, scratch, rows, scale);
-                tap(batch, x, l, model.width, scratch);
-                feed(layer, selected.count, y, scratch, rows, scale);
-                added = Added{y, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
+                float *fed = feed(layer, x, added, false, selected.count, model.width, batch, y, scratch, rows, scale,
+                                  b.mixture);
+                tap(batch, x, l, model.width, scratch);  // x has taken in what the layer before added, and no more yet
+                added = Added{fed, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
                 continue;
             }
             if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
@@ -575,12 +565,12 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             }
             if (selected.rows) gather_rows(x, selected, model.width, scratch);
             multiply(scratch.team, layer.out, rows, scale, selected.count, scratch.sums, y);
-            const float after = layer.down.weights ? 1.0f : layer.layer_factor;
+            const float after = layer.feeds() ? 1.0f : layer.layer_factor;
             added = Added{y, layer.attention_out, layer.mixer_factor, after, beside, layer.beside_factor};
-            if (!layer.down.weights) continue;
-            norm(x, added, layer.mlp_in, layer.parallel, selected.count, layer.gate_up, scratch, rows, scale);
-            feed(layer, selected.count, y, scratch, rows, scale);
-            added = Added{y, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
+            if (!layer.feeds()) continue;
+            float *fed = feed(layer, x, added, layer.parallel, selected.count, model.width, batch, y, scratch, rows, scale,
+                              b.mixture);
+            added = Added{fed, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
             if (!layer.input_gate.weights) continue;
             added.after = 1.0f;
             norm(x, added, Norm{}, false, selected.count, layer.input_gate, scratch, rows, scale);
@@ -618,6 +608,13 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
             bytes = std::max(bytes, p->row_bytes());
             widest = std::max(widest, p->results);
             row = std::max(row, p->inputs);
+        }
+        if (const Experts *e = layer.experts) {
+            grow(*e, batch.count, model.width, b.mixture);
+            Buffers::grow(b.rows, std::max(experts_row_bytes(*e, batch.count), row_room(batch.count) * e->router.row_bytes()));
+            Buffers::grow(b.scale, pairs_of(*e, batch.count));
+            row = std::max(row, experts_scratch(*e));
+            for (int64_t i = 0; i < e->count + e->shared; i++) row = std::max(row, e->down[i].inputs);
         }
     }
     row = std::max(row, 3 * std::max(dim, model.width));
@@ -657,11 +654,20 @@ std::string layout() {
     FIELD(Mixer, norm), FIELD(Mixer, channels), FIELD(Mixer, gates), FIELD(Mixer, heads), FIELD(Mixer, groups);
     FIELD(Mixer, key_dim), FIELD(Mixer, value_dim), FIELD(Mixer, kind), FIELD(Mixer, written);
     FIELD(Mixer, gate_factor), FIELD(Mixer, step_factor), FIELD(Mixer, norm_first);
+    STRUCT(Gate);
+    FIELD(Gate, activation), FIELD(Gate, gated), FIELD(Gate, factor), FIELD(Gate, numbers);
+    STRUCT(Experts);
+    FIELD(Experts, gate_up), FIELD(Experts, down), FIELD(Experts, router), FIELD(Experts, router_norm);
+    FIELD(Experts, input_norm), FIELD(Experts, output_norm), FIELD(Experts, shared_norm), FIELD(Experts, choice_bias);
+    FIELD(Experts, expert_factors), FIELD(Experts, gate), FIELD(Experts, count), FIELD(Experts, chosen);
+    FIELD(Experts, groups), FIELD(Experts, groups_kept), FIELD(Experts, group_best), FIELD(Experts, least_sum);
+    FIELD(Experts, factor), FIELD(Experts, score), FIELD(Experts, normalised), FIELD(Experts, shared);
+    FIELD(Experts, shared_gated);
     STRUCT(Layer);
     FIELD(Layer, mixer), FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
     FIELD(Layer, q_norm), FIELD(Layer, k_norm), FIELD(Layer, v_norm), FIELD(Layer, qkv), FIELD(Layer, out);
     FIELD(Layer, beside_out), FIELD(Layer, gate_up), FIELD(Layer, down), FIELD(Layer, input_gate), FIELD(Layer, input_out);
-    FIELD(Layer, input_norm), FIELD(Layer, cosine), FIELD(Layer, sine), FIELD(Layer, query_factors);
+    FIELD(Layer, input_norm), FIELD(Layer, experts), FIELD(Layer, cosine), FIELD(Layer, sine), FIELD(Layer, query_factors);
     FIELD(Layer, sinks), FIELD(Layer, activation_numbers), FIELD(Layer, heads), FIELD(Layer, kv_heads);
     FIELD(Layer, dim), FIELD(Layer, rotary), FIELD(Layer, keys_of), FIELD(Layer, window), FIELD(Layer, mixer_from);
     FIELD(Layer, scaling), FIELD(Layer, softcap), FIELD(Layer, mixer_factor), FIELD(Layer, beside_factor);
@@ -693,7 +699,7 @@ std::string layout() {
     FIELD(Batch, segments), FIELD(Batch, segment_count), FIELD(Batch, visible), FIELD(Batch, keys);
     FIELD(Batch, values), FIELD(Batch, capacity), FIELD(Batch, judged), FIELD(Batch, judged_count);
     FIELD(Batch, logits), FIELD(Batch, taps), FIELD(Batch, threads), FIELD(Batch, draft_head), FIELD(Batch, states);
-    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, walks);
+    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, walks), FIELD(Batch, experts_touched);
 #undef STRUCT
 #undef FIELD
     return text.substr(1);
@@ -791,15 +797,7 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
 
 // A gate's nonlinearity by itself, for tests: count is a multiple of 16. numbers: those of XIELU.
 void headstart_activate(int64_t activation, const float *x, const float *numbers, float *y, int64_t count) {
-    for (int64_t i = 0; i < count; i += LANES) {
-        const Vec v = load(x + i);
-        store(y + i, activation == SILU        ? activated<SILU>(v, numbers)
-                     : activation == GELU_TANH ? activated<GELU_TANH>(v, numbers)
-                     : activation == GELU      ? activated<GELU>(v, numbers)
-                     : activation == RELU      ? activated<RELU>(v, numbers)
-                     : activation == RELU2     ? activated<RELU2>(v, numbers)
-                                               : activated<XIELU>(v, numbers));
-    }
+    gate_row(Gate{int32_t(activation), 0, 1.0f, numbers}, x, count, y);
 }
 
 // A forward. Returns 0, or 1 if there is no memory for it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,15 +19,15 @@ class Pointed:
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
-        self._structures: list[ctypes.Structure] = []
+        self._structures: list[ctypes.Structure | ctypes.Array[Any]] = []
 
     def pointer(self, tensor: Tensor) -> int:
         """The address of a tensor's numbers, without a gap between them."""
         self.tensors.append(tensor.detach().contiguous())
         return self.tensors[-1].data_ptr()
 
-    def structure(self, structure: ctypes.Structure) -> int:
-        """The address of a structure."""
+    def structure(self, structure: ctypes.Structure | ctypes.Array[Any]) -> int:
+        """The address of a structure, or of several."""
         self._structures.append(structure)
         return ctypes.addressof(structure)
 

@@ -646,27 +646,35 @@ inline void multiply_own(const Product &p, int64_t from, int64_t to, const uint8
     }
 }
 
+// Pieces that a product of so many rows is shared out in, those of `more` behind its own.
+inline int64_t pieces_of(const Product &p, int64_t count, int64_t threads) {
+    int64_t pieces = 0;
+    for (const Product *own = &p; own; own = own->more) {
+        const int64_t together = pairs_together(*own, count, threads);
+        pieces += (pairs_of(*own) + together - 1) / together;
+    }
+    return pieces;
+}
+
+// One of them.
+inline void multiply_piece(const Product &p, int64_t piece, const uint8_t *rows, const float *x_scale, int64_t count,
+                           int64_t threads, float *work, float *results) {
+    for (const Product *own = &p; own; own = own->more) {
+        const int64_t together = pairs_together(*own, count, threads), pairs = pairs_of(*own);
+        const int64_t its = (pairs + together - 1) / together;
+        if (piece < its) {
+            const int64_t from = piece * together, to = from + together < pairs ? from + together : pairs;
+            return multiply_own(*own, from, to, rows, x_scale, count, work, results);
+        }
+        piece -= its;
+        rows += more_rows(*own, count);
+        results += own->outputs;
+    }
+}
+
 // y [count, results] = x W^T (+ bias), shared out by panels to a team. work: the member's own, `sums_of(count)` numbers.
 inline void multiply(Member &team, const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work,
                      float *y) {
-    int64_t pieces = 0;
-    for (const Product *own = &p; own; own = own->more) {
-        const int64_t together = pairs_together(*own, count, team.threads());
-        pieces += (pairs_of(*own) + together - 1) / together;
-    }
-    team.pieces(pieces, [&](int64_t piece) {
-        const uint8_t *rows = x;
-        float *results = y;
-        for (const Product *own = &p; own; own = own->more) {
-            const int64_t together = pairs_together(*own, count, team.threads()), pairs = pairs_of(*own);
-            const int64_t its = (pairs + together - 1) / together;
-            if (piece < its) {
-                const int64_t from = piece * together, to = from + together < pairs ? from + together : pairs;
-                return multiply_own(*own, from, to, rows, x_scale, count, work, results);
-            }
-            piece -= its;
-            rows += more_rows(*own, count);
-            results += own->outputs;
-        }
-    });
+    team.pieces(pieces_of(p, count, team.threads()),
+                [&](int64_t piece) { multiply_piece(p, piece, x, x_scale, count, team.threads(), work, y); });
 }

@@ -32,7 +32,7 @@ class Norm(ctypes.Structure):
 NO_NORM, RMS, LAYER = range(3)
 """What `Norm.kind` may be; the enum NormKind."""
 
-ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu")
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu", "clamped")
 """In the order of the enum Activation."""
 
 
@@ -55,6 +55,35 @@ class Mixer(ctypes.Structure):
     )
 
 
+class Gate(ctypes.Structure):
+    """struct Gate of activations.h."""
+
+    _fields_ = (
+        *((name, _flag) for name in ("activation", "gated")),
+        ("factor", _real),
+        ("numbers", _pointer),
+    )
+
+
+SCORES = ("softmax", "sigmoid", "chosen")
+"""In the order of the enum Score."""
+
+
+class Experts(ctypes.Structure):
+    """struct Experts of experts.h."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("gate_up", "down")),
+        ("router", Product),
+        *((name, Norm) for name in ("router_norm", "input_norm", "output_norm", "shared_norm")),
+        *((name, _pointer) for name in ("choice_bias", "expert_factors")),
+        ("gate", Gate),
+        *((name, _number) for name in ("count", "chosen", "groups", "groups_kept", "group_best")),
+        *((name, _real) for name in ("least_sum", "factor")),
+        *((name, _flag) for name in ("score", "normalised", "shared", "shared_gated")),
+    )
+
+
 class Layer(ctypes.Structure):
     """struct Layer of decoder.cpp."""
 
@@ -67,6 +96,7 @@ class Layer(ctypes.Structure):
         *((name, Product) for name in ("qkv", "out", "beside_out", "gate_up", "down")),
         *((name, Product) for name in ("input_gate", "input_out")),
         ("input_norm", Norm),
+        ("experts", _pointer),
         *((name, _pointer) for name in ("cosine", "sine", "query_factors", "sinks", "activation_numbers")),
         *((name, _number) for name in ("heads", "kv_heads", "dim", "rotary", "keys_of", "window", "mixer_from")),
         *((name, _real) for name in ("scaling", "softcap", "mixer_factor", "beside_factor", "mlp_factor")),
@@ -150,11 +180,12 @@ class Batch(ctypes.Structure):
         ("draft_head", ctypes.POINTER(DraftHead)),
         *((name, _pointer) for name in ("states", "features", "output_states")),
         ("walks", ctypes.POINTER(Walks)),
+        ("experts_touched", _pointer),
     )
 
 
 MIRRORS: tuple[type[ctypes.Structure], ...] = (
-    Product, Norm, Mixer, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
+    Product, Norm, Mixer, Gate, Experts, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
-from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.decoders.grouped import GroupedLinear, by_output, coded
 from headstart.model.grouped import ChannelWeights, JoinedWeights
 from headstart.model.native.grouping import channel_product, grouped_product, joined_product
 from headstart.model.native.memory import Pointed, aligned
@@ -51,8 +51,7 @@ def kind_of(dtype: torch.dtype, device: torch.device, widths: Iterable[int], qua
 
 def takes_codes(model: nn.Module) -> bool:
     """Whether the kernels have products of all codes that this model's matrices are."""
-    layers = [module for module in model.modules() if isinstance(module, GroupedLinear)]
-    kinds = {native.INT8 if each.by_output else native.GROUPED4 for each in layers}
+    kinds = {native.INT8 if by_output(held) else native.GROUPED4 for held in coded(model)}
     return native.available() and all(native.kernels().supported(kind) for kind in kinds)
 
 
@@ -83,9 +82,14 @@ class NativeWeights(Pointed):
                 hint="layers are plain nn.Linear, or grouped weights",
             )
         kind = self.kind if kind is None else kind
+        return self._packed(
+            linear, kind, aligned(native.kernels().packed_bytes(kind, linear.in_features, linear.out_features))
+        )
+
+    def _packed(self, linear: nn.Linear, kind: int, packed: torch.Tensor) -> Product:
+        """The product of a layer whose weights are laid out in `packed`."""
         kernels, weight = native.kernels(), linear.weight.detach().contiguous()
         outputs, inputs = weight.shape
-        packed = aligned(kernels.packed_bytes(kind, inputs, outputs))
         scale, shift = torch.empty(outputs), torch.empty(outputs, dtype=torch.int32)
         addresses = [self.pointer(tensor) for tensor in (packed, scale, shift)]
         kernels.pack(
@@ -98,3 +102,19 @@ class NativeWeights(Pointed):
             torch.get_num_threads(),
         )
         return Product(*addresses, self.gain(linear.bias), inputs, outputs, kind, results=outputs)
+
+    def products(self, linears: Iterable[nn.Module], count: int) -> int:
+        """The address of the products of so many layers, one after the other. Numbers of the size of the first lie in
+        one piece of memory: a system gives a process some ten thousand of those."""
+        made, block, taken = (Product * count)(), torch.empty(0, dtype=torch.uint8), 0
+        for number, linear in enumerate(linears):
+            size = 0
+            if isinstance(linear, nn.Linear):
+                size = native.kernels().packed_bytes(self.kind, linear.in_features, linear.out_features)
+                block = aligned(count * size) if number == 0 else block
+            if isinstance(linear, nn.Linear) and taken + size <= len(block):
+                made[number] = self._packed(linear, self.kind, block[taken : taken + size])
+                taken += size
+            else:
+                made[number] = self.product(linear)
+        return self.structure(made)

@@ -58,6 +58,7 @@ BUILDERS = {
     "phi3": "phi.phi3",
     "qwen2": "llama.qwen2",
     "qwen3": "llama.qwen3",
+    "qwen3_moe": "mixtures.qwen3_moe",
     "qwen3_5_text": "qwen3_5.qwen3_5",
     "seed_oss": "llama.seed_oss",
     "smollm3": "smollm.smollm3",

@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from headstart.model.recipes.experts import Experts
 from headstart.model.recipes.mixers import Recurrent
+from headstart.model.recipes.mlp import Activation, Mlp
 from headstart.model.recipes.norms import Norm
 
-__all__ = ["Attention", "Layer", "LayerInput", "Mlp", "Norm", "Recipe", "Rope", "TokenInputs", "windows_of"]
-
-Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu"]
+__all__ = [
+    "Activation", "Attention", "Experts", "Layer", "LayerInput", "Mlp", "Norm", "Recipe", "Rope", "TokenInputs",
+    "windows_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,23 +88,6 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Mlp:
-    """down(activation(gate_factor * gate x) * up x), or without a gate down(activation(up x))."""
-
-    width: int
-    activation: Activation
-    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
-    """The modules whose outputs side by side are gate and up; without a gate the one of `up`."""
-    down: str = "mlp.down_proj"
-    gated: bool = True
-    numbers: str | None = None
-    """The module with the learnt numbers of "xielu"."""
-    gate_factor: float = 1.0
-    factor: float = 1.0
-    """Of what it adds to the stream (Falcon-H1)."""
-
-
-@dataclass(frozen=True)
 class LayerInput:
     """An input of the layer's own for each token (Gemma 4): out(gelu(gate x) * input), normed and added."""
 
@@ -118,8 +104,8 @@ class Layer:
     mixer: Attention | Recurrent | None
     """What looks at other tokens; most fields that concern it are called after attention. None for a layer that is an
     MLP alone (Nemotron-H)."""
-    feed_forward: Mlp | None
-    """The MLP; None for a layer that is a mixer alone (Nemotron-H)."""
+    feed_forward: Mlp | Experts | None
+    """The MLP, or many of them; None for a layer that is a mixer alone (Nemotron-H)."""
     attention_in: Norm | None
     mlp_in: Norm | None
     attention_out: Norm | None = None
@@ -162,20 +148,30 @@ class Layer:
     @property
     def mlp(self) -> Mlp:
         """Its MLP, in families where all layers have one."""
-        assert self.feed_forward is not None, "the layer is a mixer alone"
+        assert isinstance(self.feed_forward, Mlp), "the layer is a mixer alone, or has experts"
         return self.feed_forward
+
+    @property
+    def experts(self) -> Experts | None:
+        """Its experts, if it has any."""
+        return self.feed_forward if isinstance(self.feed_forward, Experts) else None
+
+    @property
+    def dense(self) -> Mlp | None:
+        """The MLP that every row takes, if there is one: its own, or the one beside its experts."""
+        return self.feed_forward.shared if isinstance(self.feed_forward, Experts) else self.feed_forward
 
     @property
     def joined(self) -> list[tuple[str, ...]]:
         """The names of its linear layers that read the same input, by what they read."""
         mixers = tuple(name for mixer in self.mixers for name in mixer.inputs)
-        return [names for names in (mixers, () if self.feed_forward is None else self.feed_forward.gate_up) if names]
+        return [names for names in (mixers, () if self.dense is None else self.dense.gate_up) if names]
 
     @property
     def linears(self) -> list[str]:
         """The names of all its linear layers."""
         out = [mixer.out for mixer in self.mixers]
-        down = [] if self.feed_forward is None else [self.feed_forward.down]
+        down = [] if self.dense is None else [self.dense.down]
         own = [] if self.input is None else [self.input.gate, self.input.out]
         return [*(name for names in self.joined for name in names), *out, *down, *own]
 
@@ -237,8 +233,9 @@ class Recipe:
         for _, layer in self.kinds:
             for mixer in layer.mixers:
                 found |= {mixer.dim} if isinstance(mixer, Attention) else mixer.widths
-            mlp = layer.feed_forward
-            found |= ({mlp.width} if mlp else set()) | ({layer.input.width} if layer.input else set())
+            fed = layer.feed_forward
+            found |= fed.widths if isinstance(fed, Experts) else {fed.width} if fed else set()
+            found |= {layer.input.width} if layer.input else set()
         return found
 
     @property
@@ -251,6 +248,11 @@ class Recipe:
     def recurrent(self) -> dict[int, Recurrent]:
         """The layers that keep a state."""
         return {i: layer.recurs for i, layer in enumerate(self.layers) if layer.recurs is not None}
+
+    @property
+    def experts(self) -> list[Experts]:
+        """The different mixtures of experts, in order of appearance."""
+        return [layer.experts for _, layer in self.kinds if layer.experts is not None]
 
     @property
     def attentions(self) -> list[Attention]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.recipes.experts import MOST_GROUP_BEST, MOST_GROUPS, Experts
 from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
@@ -43,10 +44,12 @@ def _layer(layer: Layer) -> Iterator[str]:
         yield from _attention(mixer) if isinstance(mixer, Attention) else _recurrent(mixer)
     if layer.beside is not None and (layer.attends is None or layer.attention_out is not None):
         yield "a recurrence stands beside no attention, or there is a norm of what they add"
-    if (mlp := layer.feed_forward) is not None:
+    if (mlp := layer.dense) is not None:
         yield from _sizes(mlp_width=mlp.width)
         yield from _factors(gate_factor=mlp.gate_factor, mlp_factor=mlp.factor)
-    elif layer.mixer is None:
+    if layer.experts is not None:
+        yield from _experts(layer.experts)
+    elif mlp is None and layer.mixer is None:
         yield "a layer has neither a mixer nor an MLP"
     yield from _factors(residual_factor=layer.residual_factor)
     yield from _norms(layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out)
@@ -70,6 +73,35 @@ def _attention(found: Attention) -> Iterator[str]:
     )
     yield from _sizes(query_origin=found.query_origin)
     yield from _norms(found.q_norm, found.k_norm, found.v_norm)
+
+
+def _experts(found: Experts) -> Iterator[str]:
+    router, shared = found.router, found.shared
+    groups = {"groups": router.groups, "groups_kept": router.groups_kept, "group_best": router.group_best}
+    wrong = list(_sizes(experts=found.count, chosen=router.chosen, expert_width=found.width, **groups))
+    yield from wrong
+    yield from _factors(
+        least_sum=router.least_sum,
+        router_factor=router.factor,
+        limit=found.limit,
+        alpha=found.alpha,
+        experts_factor=found.factor,
+    )
+    yield from _norms(router.norm, found.input_norm, found.output_norm, found.shared_norm)
+    if shared is not None and (shared.gated, shared.activation) != (found.gated, found.activation):
+        yield "the shared expert is of another kind than the others"
+    if wrong:
+        return
+    if found.count % router.groups or router.groups > MOST_GROUPS:
+        yield f"{found.count} experts cannot be in {router.groups} groups"
+        return
+    each = found.count // router.groups
+    if router.groups_kept > router.groups:
+        yield f"{router.groups_kept} of {router.groups} groups of experts are kept"
+    elif router.groups > 1 and router.group_best > min(each, MOST_GROUP_BEST):
+        yield f"groups of {each} experts are chosen by the {router.group_best} best of each"
+    elif router.chosen > each * router.groups_kept:
+        yield f"{router.chosen} of {each * router.groups_kept} experts are chosen"
 
 
 def _recurrent(found: Recurrent) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headstart.model.recipes.experts import Experts
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
@@ -154,15 +155,33 @@ def _kind(norm: Norm | None) -> str:
 
 
 def _mlp(layer: Layer) -> str:
-    found = layer.feed_forward
+    if layer.experts is not None:
+        return _experts(layer.experts)
+    found = layer.dense
     if found is None:
         return "none"
     name = _ACTIVATIONS.get(found.activation, found.activation)
     return f"{name}, {'gated' if found.gated else 'no gate'}, {found.width} wide"
 
 
+def _experts(found: Experts) -> str:
+    router, shared = found.router, found.shared
+    name = "clamped SwiGLU" if found.limit else _ACTIVATIONS.get(found.activation, found.activation)
+    kinds = {"softmax": "softmax", "sigmoid": "sigmoid", "chosen": "softmax of the chosen"}
+    beside = "" if shared is None else f"one of {shared.width} for all{', gated' if found.shared_gate else ''}"
+    gate = "gated" if found.gated else "no gate"
+    said = [
+        f"{router.chosen} of {found.count} experts, {name}, {gate}, {found.width} wide",
+        beside,
+        f"chosen by {kinds[router.score]}{' and a bias' if router.choice_bias else ''}",
+        f"in {router.groups_kept} of {router.groups} groups" if router.groups > 1 else "",
+    ]
+    return _listed(said)
+
+
 def _beside(layer: Layer) -> str:
-    factors = any(each.factor != 1 for each in (*layer.mixers, *([layer.feed_forward] if layer.feed_forward else [])))
+    parts = (*layer.mixers, layer.feed_forward)
+    factors = any(each.factor != 1 for each in parts if each is not None)
     said = [
         f"what a layer adds x {layer.residual_factor:.4g}" if layer.residual_factor != 1 else "",
         "a factor of what each part adds" if factors else "",
