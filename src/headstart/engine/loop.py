@@ -78,13 +78,13 @@ class StepLoop:
             for row, draft in zip(rows, drafts, strict=True)
         ]
         forward = self._target.forward(segments, self._cache, taps=self._drafter.taps)
+        experts = self._target.experts_touched
         clock.lap("verify")
         outcomes = self.judge.outcomes(rows, drafts, forward.logits)
         clock.lap("sample")
         emitted = [self._commit(*each) for each in zip(requests, rows, outcomes, strict=True)]
         clock.lap("commit")
         hidden = forward.hidden_of(segments)
-        experts = getattr(self._target, "experts_touched", None)
         observations = [
             self._record(request, row, draft, outcome, tokens, states, len(rows), clock, experts)
             for request, row, draft, outcome, tokens, states in zip(

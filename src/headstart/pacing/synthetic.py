@@ -54,7 +54,7 @@ class SyntheticForwards:
     def experts(self, rows: int) -> int | None:
         """How many experts a forward of so many rows meets, all layers together; None where nothing counts them."""
         self.run(1, rows)
-        return getattr(self._target, "experts_touched", None)
+        return self._target.experts_touched
 
     @contextmanager
     def holding(self, lengths: Sequence[int]) -> Iterator[None]:
