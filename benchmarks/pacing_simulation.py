@@ -7,8 +7,8 @@ asked and told exactly as the engine asks and tells it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from headstart.pacing.source import Source
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.theory.costs import DraftCost, StepCosts
+from headstart.theory.mixture import DENSE, RHO, Routing
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 LIMIT = 12
@@ -36,7 +37,9 @@ _SPECULATION = Speculation(True, "simulated")
 @dataclass(frozen=True)
 class World:
     """Costs in target steps. row: share by which each further row of a forward costs more, up to `flat` rows;
-    beyond it each costs `steep`. start, token: of a draft; growth: of a draft, by further request."""
+    beyond it each costs `steep`. start, token: of a draft; growth: of a draft, by further request. routing, share: of a
+    mixture of experts, how its texts choose, and the share of a plain step that reads experts. counted: whether the
+    engine tells how many experts a forward met."""
 
     name: str
     batch: int
@@ -46,9 +49,25 @@ class World:
     flat: int = 16
     steep: float = 0.06
     growth: float = 0.1
+    routing: Routing = DENSE
+    share: float = 0.0
+    counted: bool = True
 
-    def forward(self, rows: int) -> float:
-        return 1 + self.row * (min(rows, self.flat) - 1) + self.steep * max(0, rows - self.flat)
+    def forward(self, rows: int, batch: int | None = None) -> float:
+        """rows: of all requests, each of which has a text of its own; of `batch` of them in place of the world's."""
+        read = self.met(rows, batch) / self.routing.chosen
+        return (
+            1 + self.row * (min(rows, self.flat) - 1) + self.steep * max(0, rows - self.flat) + self.share * (read - 1)
+        )
+
+    def met(self, rows: int, batch: int | None = None) -> float:
+        """Experts of a layer."""
+        requests = self.batch if batch is None else batch
+        return self.routing.union(requests + (rows - requests) * self.routing.further)
+
+    @property
+    def plain(self) -> float:
+        return self.forward(self.batch)
 
     def draft(self, lengths: Sequence[int]) -> float:
         """Drafts of all rows together: rows that want fewer leave earlier."""
@@ -58,10 +77,12 @@ class World:
         return self.start + sum(self.token * (1 + self.growth * (requests - 1)) for requests in live)
 
     def costs(self) -> StepCosts:
-        """What measuring would find."""
-        rows = tuple((n, _SCALE * self.forward(n)) for n in (1, 2, 4, 8, 16, 32, 64))
+        """What measuring would find: made-up rows meet experts of their own."""
+        numbers = (1, 2, 4, 8, 16, 32, 64) if self.routing.dense else (1, 2, 3, 4, 6, 8, 16, 32, 64)
+        rows = tuple((n, _SCALE * self.forward(n, n)) for n in numbers)
         cost = DraftCost(_SCALE * self.start, _SCALE * self.token, _SCALE * self.token * READ, self.growth)
-        return StepCosts(rows, 0.0, {"simulated": cost})
+        found = StepCosts(rows, 0.0, {"simulated": cost}, routing=replace(self.routing, rho=RHO))
+        return found if self.counted else found.of_texts()
 
 
 Process = Callable[[np.random.Generator, int], NDArray[Any]]
@@ -106,6 +127,25 @@ WORLDS = (
     World("batch 8", 8, 0.13),
     World("batch 16", 16, 0.13),
 )
+
+_LAYERS = 48
+_QWEN3, _QWEN36 = Routing(128, 8, layers=_LAYERS), Routing(256, 8, layers=_LAYERS)
+MIXTURES = (
+    World("Qwen3-30B, n-gram", 1, 0.0, routing=_QWEN3, share=0.6),
+    World("Qwen3-30B, MTP", 1, 0.06, routing=_QWEN3, share=0.6),
+    World("Qwen3-30B, MTP, uncounted", 1, 0.06, routing=_QWEN3, share=0.6, counted=False),
+    World("Qwen3-30B, MTP, independent", 1, 0.06, routing=replace(_QWEN3, rho=0.0), share=0.6),
+    World(
+        "Qwen3-30B, MTP, independent, uncounted", 1, 0.06, routing=replace(_QWEN3, rho=0.0), share=0.6, counted=False
+    ),
+    World("Qwen3-30B, MTP, alike", 1, 0.06, routing=replace(_QWEN3, rho=0.7), share=0.6),
+    World("Qwen3.6-35B, MTP", 1, 0.06, routing=_QWEN36, share=0.34),
+    World("gpt-oss-20b, EAGLE-3", 1, 0.08, routing=Routing(32, 4, layers=24), share=0.65),
+    World("Qwen3-30B, batch 4, MTP", 4, 0.06, routing=_QWEN3, share=0.6),
+)
+"""Mixtures of experts: how many there are and their share of a token's weights as in these models (counted from their
+shapes, all tensors at equal bits); how alike neighbours choose is made up."""
+MIXED: dict[str, Process] = {f"alpha {alpha:g}": stationary(alpha) for alpha in (0.3, 0.5, 0.7, 0.85)}
 
 
 def expected(alpha: float, k: int) -> float:
@@ -155,6 +195,8 @@ def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: 
         budgets, steps = plan.budgets, []
         lengths = [min(b.nodes, row.room) for b, row in zip(budgets, rows, strict=True)]
         verify = world.forward(world.batch + sum(lengths))
+        met = world.met(world.batch + sum(lengths)) * world.routing.layers
+        experts = None if world.routing.dense or not world.counted else round(met)
         draft = world.draft(lengths)
         clock += verify + draft
         hiccup = np.exp(NOISE * rng.standard_normal(2))
@@ -176,6 +218,7 @@ def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: 
                 finish_reason=None,
                 speculation=_SPECULATION,
                 budget=budgets[r],
+                experts=experts,
             )
             steps.append(step)
             position[r] += accepted + 1
@@ -190,16 +233,22 @@ def contenders(world: World, alphas: Sequence[NDArray[Any]]) -> dict[str, Pacing
     return {**fixed, "stepwise": StepwisePacing(), "adaptive": ours, "oracle": Oracle(world, alphas)}
 
 
-def simulate(worlds: Sequence[World] = WORLDS, *, tokens: int = 1000, seeds: int = 2) -> list[dict[str, Any]]:
+def simulate(
+    worlds: Sequence[World] = WORLDS,
+    processes: Mapping[str, Process] = PROCESSES,
+    *,
+    tokens: int = 1000,
+    seeds: int = 2,
+) -> list[dict[str, Any]]:
     """Speed over plain decoding for every world, process and pacing."""
     found = []
     for world in worlds:
-        for name, process in PROCESSES.items():
+        for name, process in processes.items():
             speeds: dict[str, list[float]] = {}
             for seed in range(seeds):
                 rng = np.random.default_rng([seed, world.batch])
                 alphas = [process(rng, 2 * tokens + 64) for _ in range(world.batch)]
-                plain = world.batch / world.forward(world.batch)
+                plain = world.batch / world.plain
                 for pacing, made in contenders(world, alphas).items():
                     speeds.setdefault(pacing, []).append(speed(world, made, alphas, tokens, seed) / plain)
             found.append({"world": world.name, "text": name, **{k: float(np.mean(v)) for k, v in speeds.items()}})

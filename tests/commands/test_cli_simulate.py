@@ -17,8 +17,9 @@ from headstart import theory
 from headstart.commands.simulate import simulate
 from headstart.learn.simulate import scenarios
 from headstart.learn.views import answers as views
-from headstart.learn.what_if.options import one_named
+from headstart.learn.what_if.options import DEFAULT_ALIKE, one_named
 from headstart.learn.what_if.question import what_if
+from headstart.theory.mixture import RHO
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(simulate)
@@ -277,3 +278,43 @@ def test_asking_for_help_computes_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.strip() == "[]"
+
+
+# -- mixtures of experts ---------------------------------------------------------------------------------------------
+
+MIXTURE = "--experts 128 --experts-per-token 8 --expert-share 0.6"
+
+
+def test_a_mixture_wants_shorter_drafts_than_a_dense_model() -> None:
+    dense, mixture, strangers = (answers(f"--alpha 0.7 {more}") for more in ("", MIXTURE, f"{MIXTURE} --alike 0"))
+    assert [found["answers"][0]["best"]["k"] for found in (dense, mixture, strangers)] == [4, 2, 1]
+    assert mixture["verify_cost"]["4"] == pytest.approx(1.91, abs=0.01)
+    assert strangers["verify_cost"]["4"] == pytest.approx(2.58, abs=0.01)
+
+
+def test_the_usual_correlation_is_that_of_theory() -> None:
+    assert DEFAULT_ALIKE == RHO
+
+
+def test_a_mixture_on_a_machine() -> None:
+    machine = "--bandwidth 50 --flops 100 --parameters 3B --alpha 0.7 -b 1 -b 8"
+    alone, together = answers(f"{machine} {MIXTURE}")["batches"][0]["rows"]
+    assert alone["verify"] > answers(machine)["batches"][0]["rows"][0]["verify"]
+    assert alone["plain"] * 8 > together["plain"], "requests share fewer experts than a dense model's weights"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--experts 8", "--experts needs --experts-per-token too"),
+        ("--alike 0.5", "--alike needs --experts and --experts-per-token too"),
+        ("--experts 8 --experts-per-token 9", "9 of 8 experts cannot be chosen"),
+        (f"{MIXTURE} --verify-cost 1:1,2:2", "--verify-cost and --experts exclude each other"),
+        ("--experts 8 --experts-per-token 2 --expert-share 1.5", "--expert-share=1.5 is out of range"),
+        ("--experts 8 --experts-per-token 2 --alike 1", "rho=1"),
+    ],
+)
+def test_half_a_mixture_is_refused(words: str, complaint: str) -> None:
+    result = run(words)
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.stderr.split())

@@ -235,6 +235,21 @@ class TestCliff:
             assert recorded["provenance"]["commit"] in seven.figure("What a forward of n rows").inner_text()
             assert {int(row[0]): float(row[column]) for row in rows} == {n: v[n] for n in (1, 2, 4, 8, 16, 32)}
 
+    def test_a_mixture_of_experts_wants_shorter_drafts(self, seven: Chapter) -> None:
+        """At the chapter's own acceptance and price."""
+        routing = theory.Routing(128, 8)
+        v = {n: float(routing.reading(n, 0.6)) for n in range(1, 19)}
+        rows = seven.numbers("The speedup of a dense model and of a mixture")
+        for k in (0, 1, 4, 16):
+            gains = [by_hand(float(routing.distinct(k + 1)), 1), by_hand(v[k + 1])]
+            gains += [starred(theory.speedup(0.8, k, 0.1, cost)) for cost in (v, None)]
+            assert rows[k] == [str(k), *gains]
+        dense, mixed = (theory.best_k(0.8, 0.1, cost) for cost in (None, v))
+        told = seven.figure("The speedup of a dense model and of a mixture").inner_text()
+        assert f"The best K is {mixed.k} with {by_hand(mixed.speedup)}" in told
+        assert f"a dense model's is {dense.k} with {by_hand(dense.speedup)}" in told
+        assert mixed.k < dense.k
+
 
 def pairs() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Logits of the dial's thousand targets, and of their noise."""

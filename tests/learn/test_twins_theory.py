@@ -92,6 +92,16 @@ def test_softmax_at_a_temperature(js: Twin) -> None:
     assert np.array(found) == pytest.approx(softmax(p, 0.7), **CLOSE)
 
 
+@pytest.mark.parametrize(("experts", "chosen", "rho"), [(128, 8, 0.45), (32, 4, 0.0), (8, 8, 0.3)])
+def test_mixture(js: Twin, experts: int, chosen: int, rho: float) -> None:
+    routing, rows = theory.Routing(experts, chosen, rho), [1, 2, 5, 17]
+    as_js = [{"experts": experts, "chosen": chosen, "rho": rho}, rows]
+    found = js("([routing, rows]) => rows.map((n) => hs.theory.distinct(routing, n))", as_js)
+    assert found == pytest.approx(routing.distinct(rows), **CLOSE)
+    found = js("([routing, rows]) => rows.map((n) => hs.theory.reading(routing, n, 0.6))", as_js)
+    assert found == pytest.approx(routing.reading(rows, 0.6), **CLOSE)
+
+
 def test_machine(js: Twin) -> None:
     machine, model = theory.Machine(3.35e12, 4e14, 1e-4), theory.Model(70e9, 2.0, 327_680.0)
     draft = theory.Model(1e9)

@@ -47,6 +47,7 @@ def simulate(
         headstart simulate --alpha 0.8 -T 0 -T 0.7 -T 1.5
         headstart simulate --scenarios
         headstart simulate --bandwidth 3350 --flops 800 --parameters 70B --draft-parameters 1B -b 1 -b 32 -b 256
+        headstart simulate --alpha 0.7 --experts 128 --experts-per-token 8 --expert-share 0.6
         headstart simulate --ssd
         headstart simulate --ssd --alpha 0.8 -k 5 --draft-costs 1:0.19,18:0.21 --hits 0.6,0.75,0.85 --plain-ms 4.2
     """

@@ -117,6 +117,11 @@ def _facts(request: TracedRequest, found: Summary) -> list[tuple[str, str]]:
         ("guesses", f"{found.accepted} accepted of {found.judged} judged, {found.drafted} drafted"),
         ("rounds", _rounds(found)),
         *([] if found.ahead is None else ahead_facts(found.ahead)),
+        *(
+            [("experts met", ", ".join(f"{n} rows: {met:.0f}" for n, met in found.experts.items()))]
+            if found.experts
+            else []
+        ),
         ("time", " · ".join(f"{part} {percent(found.seconds[part] / spent)}" for part in PARTS) if spent else "-"),
         ("sampling", f"{sampling}, seed {request.line.seed}, rule {request.line.rule}"),
     ]

@@ -78,6 +78,7 @@ class StepLoop:
             for row, draft in zip(rows, drafts, strict=True)
         ]
         forward = self._target.forward(segments, self._cache, taps=self._drafter.taps)
+        experts = self._target.experts_touched
         clock.lap("verify")
         outcomes = self.judge.outcomes(rows, drafts, forward.logits)
         clock.lap("sample")
@@ -85,7 +86,7 @@ class StepLoop:
         clock.lap("commit")
         hidden = forward.hidden_of(segments)
         observations = [
-            self._record(request, row, draft, outcome, tokens, states, len(rows), clock)
+            self._record(request, row, draft, outcome, tokens, states, len(rows), clock, experts)
             for request, row, draft, outcome, tokens, states in zip(
                 requests, rows, drafts, outcomes, emitted, hidden, strict=True
             )
@@ -126,6 +127,7 @@ class StepLoop:
         hidden: Mapping[int, Tensor],
         batch: int,
         clock: _Clock,
+        experts: int | None,
     ) -> Observation:
         """What the step made of a request, as an event and for the drafter. A request that has ended leaves."""
         feed = len(row.feed)
@@ -144,6 +146,7 @@ class StepLoop:
             speculation=request.speculation,
             budget=row.budget,
             began=clock.began,
+            experts=experts,
         )
         cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
         start = self._cache.lengths[row.slot] - len(cached)

@@ -132,11 +132,14 @@ class AdaptivePacing(Pacing):
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
         """What the whole step cost."""
-        rows = sum(step.rows for step in steps)
-        if rows != len(steps) + sum(len(step.draft) for step in steps):
+        nodes = sum(len(step.draft) for step in steps)
+        if sum(step.rows for step in steps) != len(steps) + nodes:
             return  # prompts were read
         seconds = steps[0].seconds
         costs = self._shared.costs
+        levels = sum(max(step.draft.depths, default=0) for step in steps)
+        costs.observe_experts(len(steps), nodes, levels, steps[0].experts)
+        rows = costs.rows(len(steps)) + costs.weigh(nodes, levels)
         sampled = sum(
             1 + len(step.path if step.draft.q is None else step.draft) for step in steps if step.request in plan.sampled
         )

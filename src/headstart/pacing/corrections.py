@@ -1,4 +1,5 @@
-"""How a measured cost is corrected by what steps take: a single cost, a forward by its rows, and drafting beside it.
+"""How a measured cost is corrected by what steps show: a single cost, a forward by its rows, what a row counts as, and
+drafting beside it.
 
 An error is the logarithm of measured over expected seconds.
 """
@@ -7,14 +8,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.pacing.constants import DOUBT, DRIFT, MAX_LOG, RUNNING_SHARE
-from headstart.theory.costs import DraftCost, rising
+from headstart.pacing.constants import DOUBT, DRIFT, MAX_DEPTH, MAX_LOG, MOST_REQUESTS, PRECISION, RUNNING_SHARE
+from headstart.theory.costs import DraftCost, StepCosts, rising
 
 
 def clipped(value: float) -> float:
@@ -81,11 +82,17 @@ class ForwardTable:
 
     Args:
         rows: (number, seconds) as measured, smaller numbers first.
+        place: of a number of rows on the scale on which costs are straight lines between these: `StepCosts.place`.
     """
 
-    def __init__(self, rows: Sequence[tuple[int, float]]) -> None:
+    def __init__(self, rows: Sequence[tuple[int, float]], place: Callable[[float], float] = float) -> None:
         self._numbers = [n for n, _ in rows]
-        self._last = self._numbers[-1]
+        self._place = place
+        self._places = [place(n) for n in self._numbers]
+        self._last = max(
+            self._numbers[-1], MAX_DEPTH * MOST_REQUESTS
+        )  # a table is quicker, and costs beyond are a line
+        self._scale = np.array([place(max(n, 1)) for n in range(self._last + 2)])
         self._measured = rising([seconds for _, seconds in rows])
         scatter = Scatter()
         self.shape = [Correction(scatter) for _ in self._numbers]
@@ -105,12 +112,12 @@ class ForwardTable:
         found: NDArray[Any] = self._table[below] + (rows - below) * self._rise_table[below]
         return found
 
-    def prices(self, rows: int, most: int) -> tuple[float, float]:
+    def prices(self, rows: float, most: float) -> tuple[float, float]:
         """The least and the most seconds that one row adds to forwards of `rows` to `most` rows."""
-        rises = self._rises[min(rows, self._last) : max(rows, most - 1) + 1]
+        rises = self._rises[min(int(rows), self._last) : max(int(rows), math.ceil(most) - 1) + 1]
         return min(rises), max(rises)
 
-    def observe(self, rows: int, error: float | None, *, learn: bool) -> None:
+    def observe(self, rows: float, error: float | None, *, learn: bool) -> None:
         """A forward of so many rows was seen; its error moves the shape there where `learn` says so, and tells how far
         errors scatter. None for one that says nothing, because a drafter worked beside it."""
         self._recent = [(1 - RUNNING_SHARE) * share for share in self._recent]
@@ -134,21 +141,63 @@ class ForwardTable:
             if 0 <= beside < len(self._numbers) and self.shape[beside].variance > mine.variance:
                 self.shape[beside].value += change / 2
 
-    def _between(self, below: int, rows: int) -> float:
+    def _between(self, below: int, rows: float) -> float:
         """How far `rows` lies from the measured number `below` to the next, 0 to 1."""
         if below + 1 >= len(self._numbers):
             return 0.0
-        low, high = self._numbers[below], self._numbers[below + 1]
-        return (rows - low) / (high - low)
+        low, high = self._places[below], self._places[below + 1]
+        return (self._place(rows) - low) / (high - low)
 
     def tabulate(self) -> None:
         """Take up what was observed: straight lines between the measured numbers, and the last slope beyond."""
         known = rising([s * math.exp(shape.value) for s, shape in zip(self._measured, self.shape, strict=True)])
-        slope = (known[-1] - known[-2]) / (self._numbers[-1] - self._numbers[-2]) if len(known) > 1 else 0.0
-        self._table = np.interp(np.arange(self._last + 1), self._numbers, known)
-        self._list = self._table.tolist()
-        self._rise_table = np.append(np.diff(self._table), slope)
-        self._rises = self._rise_table.tolist()
+        slope = (known[-1] - known[-2]) / (self._places[-1] - self._places[-2]) if len(known) > 1 else 0.0
+        table = np.interp(self._scale, self._places, known) + slope * np.maximum(self._scale - self._places[-1], 0.0)
+        self._table, self._rise_table = table[:-1], np.diff(table)
+        self._list, self._rises = self._table.tolist(), self._rise_table.tolist()
+
+
+class RowWeights:
+    """What rows count as, in rows like those that were measured: 1 in a dense model, and in a mixture of experts as
+    much as they newly read.
+
+    A guess that follows another one, one beside another at the same position and another request's row share
+    different parts of what the rest of the forward reads. How much, forwards tell that count the experts that they met
+    (a normalised least mean square, which divides what was not expected among those that were there).
+    """
+
+    def __init__(self, costs: StepCosts) -> None:
+        self._routing = costs.routing
+        self._unit = 1 - costs.alike
+        further = costs.routing.further
+        # Siblings are thought to lie in the middle between a path's rows and other requests', which share nothing
+        self._weights = np.array([1.0, further, (1 + further) / 2])  # of a request, of a level, of a sibling
+        self._seen = np.zeros_like(self._weights)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._request, self._level, self._sibling = (self._weights / self._unit).tolist()
+
+    def rows(self, requests: int) -> float:
+        """Of so many requests without drafts."""
+        return 1 + (requests - 1) * self._request
+
+    def nodes(self, nodes: Any, levels: Any) -> Any:
+        """Of drafts of so many nodes on so many levels; numbers or arrays."""
+        return self._sibling * nodes + (self._level - self._sibling) * levels
+
+    def observe(self, requests: int, nodes: int, levels: int, experts: int | None) -> bool:
+        """A forward of these met so many experts, all layers together. Returns whether anything was learnt."""
+        met = np.array([requests - 1, levels, nodes - levels])
+        if experts is None or self._routing.dense or not met.any():
+            return False
+        found = self._routing.independent(experts / self._routing.layers)
+        missing = found - 1 - float(self._weights @ met)
+        share = np.where(met > 0, np.maximum(RUNNING_SHARE, 1 / (2 + self._seen)), 0.0)
+        self._weights = np.clip(self._weights + share * missing * met / (met @ met), PRECISION, 1.0)
+        self._seen += met > 0
+        self._refresh()
+        return True
 
 
 class Beside:

@@ -3,6 +3,8 @@
 `CurrentCosts` follows the machine: a level that all costs share (another process, a longer context), and corrections
 of the shape, which is what decisions depend on. Each figure of the profile is corrected by much when steps first show
 it, and by little later.
+
+`rows` are always rows like those of the profile: `rows` and `weigh` say what requests and their drafts count as.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from headstart.pacing.constants import (
     UNKNOWN_COST,
     WARM_UP_STEPS,
 )
-from headstart.pacing.corrections import Beside, Correction, ForwardTable, Scatter, clipped
+from headstart.pacing.corrections import Beside, Correction, ForwardTable, RowWeights, Scatter, clipped
 from headstart.theory.costs import DraftCost, StepCosts, late_share
 
 
@@ -36,7 +38,8 @@ class CurrentCosts:
     def __init__(self, costs: StepCosts, sources: Sequence[str]) -> None:
         self.sampled, self.sampled_row = costs.sampled, costs.sampled_row
         self._request = costs.request
-        self._forwards = ForwardTable(costs.rows)
+        self._forwards = ForwardTable(costs.rows, costs.place)
+        self._weights = RowWeights(costs)
         self._log_level = 0.0
         self._drafts = [costs.drafts.get(source, DraftCost()) for source in sources]
         self._beside = [Beside(cost) for cost in self._drafts]
@@ -46,9 +49,17 @@ class CurrentCosts:
         self._overhead = costs.overhead
         self._steps = self._last_plain = 0
         self._thinking = [0.0, 0.0], [0.0, 0.0]  # of a row; by whether there are several, and whether any drafts
-        self._drafting: dict[tuple[int, int, bool], NDArray[Any]] = {}
+        self._drafting: dict[tuple[int, float, bool], NDArray[Any]] = {}
 
     # -- asking -------------------------------------------------------------------------------------------------------
+
+    def rows(self, batch: int) -> float:
+        """What so many requests without drafts count as, in rows of a forward."""
+        return self._weights.rows(batch)
+
+    def weigh(self, nodes: Any, levels: Any) -> Any:
+        """What drafts of so many nodes on so many levels count as. Numbers or arrays."""
+        return self._weights.nodes(nodes, levels)
 
     def step(self, batch: int, rows: float, sampled: float = 0.0) -> float:
         """Seconds of a step without its drafts: `rows` rows of the target's forward, `sampled` of them with a
@@ -66,12 +77,12 @@ class CurrentCosts:
         seconds += distribution + ((batch - 1) * self._request + self._overhead)
         return seconds
 
-    def row_prices(self, rows: int, most: int) -> tuple[float, float]:
+    def row_prices(self, rows: float, most: float) -> tuple[float, float]:
         """The least and the most seconds that a further row adds to a forward of `rows` to `most` rows."""
         return self._forwards.prices(rows, most)
 
     def drafting(
-        self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: int, sampled: bool
+        self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: float, sampled: bool
     ) -> NDArray[Any]:
         """[size] seconds that one request's drafts of these sizes add to a step of so many rows, without what must be
         read first.
@@ -85,7 +96,8 @@ class CurrentCosts:
             if self.hidden(source):
                 own, shared = self.shares(source, nodes, depths, rows, 1, sampled)
                 drafting = own + shared
-            known = self._forwards.seconds_of(rows + nodes) - self._forwards.seconds(rows)
+            weights = self.weigh(nodes, depths)
+            known = self._forwards.seconds_of(rows + weights) - self._forwards.seconds(rows)
             known += drafting
             if sampled and not self.point_masses(source):
                 known += self.sampled_row * nodes  # of the others it depends on what is accepted
@@ -93,7 +105,7 @@ class CurrentCosts:
         return known if len(known) == len(nodes) else known[: len(nodes)]
 
     def shares(
-        self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: int, requests: int, drawn: bool
+        self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: float, requests: int, drawn: bool
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """[size] seconds of drafts of so many requests, ahead or in turn, whatever is quicker: what each request adds,
         and what all share.
@@ -105,7 +117,7 @@ class CurrentCosts:
         if hidden := self.hidden(source):
             in_turn = requests * own + shared
             ahead = requests * (1 - hidden) * own + (1 - hidden**requests) * shared
-            ahead += self.slowing(source) * self.steps(requests, rows + requests * nodes)
+            ahead += self.slowing(source) * self.steps(requests, rows + requests * self.weigh(nodes, depths))
             quicker = np.divide(ahead, in_turn, out=np.ones(len(one)), where=in_turn > ahead)
             own, shared = quicker * own, quicker * shared
         return own, shared
@@ -171,7 +183,7 @@ class CurrentCosts:
         if not requests or not hidden:
             return in_turn
         one = self.start(source) + self.level(source, drawn) * depth
-        slower = self.slowing(source) * self.step(requests, requests * (1 + depth))
+        slower = self.slowing(source) * self.step(requests, self.rows(requests) + requests * self.weigh(depth, depth))
         return min(in_turn, one * late_share(hidden, self.growth(source), requests) + slower)
 
     def thinking(self, batch: int, *, drafting: bool) -> float:
@@ -195,7 +207,7 @@ class CurrentCosts:
     def observe(
         self,
         batch: int,
-        rows: int,
+        rows: float,
         sampled: int,
         seconds: float,
         overhead: float = 0.0,
@@ -210,7 +222,7 @@ class CurrentCosts:
         if seconds <= 0:
             return
         self._steps += 1
-        if rows == batch:
+        if rows <= self.rows(batch):
             self._last_plain = self._steps
         error = math.log(seconds / (self.step(batch, rows, sampled) - self._overhead)) - self._log_level
         if beside is not None:
@@ -231,6 +243,12 @@ class CurrentCosts:
         if self._steps % REFRESH_STEPS == 0 or self._steps <= 2 * REFRESH_STEPS:
             self._drafting.clear()
             self._forwards.tabulate()
+
+    def observe_experts(self, batch: int, nodes: int, levels: int, experts: int | None) -> None:
+        """The forward of so many requests, whose drafts had so many nodes on so many levels, met so many experts, all
+        layers together; None where nothing counts them."""
+        if self._weights.observe(batch, nodes, levels, experts):
+            self._drafting.clear()
 
     @property
     def _warming_up(self) -> bool:

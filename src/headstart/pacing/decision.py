@@ -12,7 +12,7 @@ steps. A long copy that may come gets no nearer by decoding the tokens before it
 In a larger batch (`_Batch`) the price depends on the other rows. The ratio is then also what a second is worth, so the
 search begins with the last step's: each row takes the size of which most tokens are left when its seconds have been
 paid for at that worth, and the ratio of the sizes found is the worth of the next round (Dinkelbach, Management Science
-13, 1967). One round or two suffice. What a node costs depends on how many the rows have, so several prices are tried,
+13, 1967). One round or two suffice. What a row costs depends on how many there are, so several prices are tried,
 between the least and the most that a further row of the forward can cost, and the whole step is costed for each. And
 rows share the drafting: a level of depth costs nearly as much for one row as for all, so a deep draft must be wanted by
 several rows or not be made. What is shared is weighed against all that the rows gain from levels so deep.
@@ -83,15 +83,16 @@ def choose(
         sampled: by row, whether its tokens are drawn.
         rate: tokens per second of the last choice; only where the search for a batch begins.
     """
-    plain_step = costs.step(batch, batch + extra, sum(sampled))
+    base = costs.rows(batch) + costs.weigh(extra, extra)
+    plain_step = costs.step(batch, base, sum(sampled))
     plain = batch / (plain_step + costs.thinking(batch, drafting=False))
     least = plain * (1 + PRECISION)
     thinking = costs.thinking(batch, drafting=True)
     if len(rows) == 1:
-        drafts = [(option, _seconds(option, costs, batch + extra, sampled[0])) for option in rows[0]]
+        drafts = [(option, _seconds(option, costs, base, sampled[0])) for option in rows[0]]
         found, nodes = _lone(drafts, batch, plain_step + thinking)
     else:
-        found, nodes = _Batch(rows, costs, batch, extra, sampled, thinking).search(max(rate, least), least)
+        found, nodes = _Batch(rows, costs, batch, base, sampled, thinking).search(max(rate, least), least)
     return Choice(nodes, found) if found > least else Choice([[0] * len(rows[0])] * len(rows), plain)
 
 
@@ -124,21 +125,23 @@ def _lone(drafts: Sequence[tuple[DraftOption, NDArray[Any]]], batch: int, base: 
 
 
 class _Batch:
-    """Rows that are decided on together. thinking: seconds that deciding takes."""
+    """Rows that are decided on together. base: rows of the forward without their drafts. thinking: seconds that
+    deciding takes."""
 
     def __init__(
         self,
         rows: Sequence[Sequence[DraftOption]],
         costs: CurrentCosts,
         batch: int,
-        extra: int,
+        base: float,
         sampled: Sequence[bool],
         thinking: float,
     ) -> None:
-        self._costs, self._batch, self._rows, self._thinking = costs, batch, batch + extra, thinking
+        self._costs, self._batch, self._rows, self._thinking = costs, batch, base, thinking
         self._sampled = np.array(sampled)
-        nodes = sum(max((int(option.nodes[-1]) for option in row if len(option.nodes)), default=0) for row in rows)
-        self._prices = np.linspace(*costs.row_prices(self._rows, self._rows + nodes), PRICES)
+        widest = [[costs.weigh(each.nodes[-1], each.depths[-1]) for each in row if len(each.nodes)] for row in rows]
+        most = base + sum(max(each, default=0) for each in widest)
+        self._prices = np.linspace(*costs.row_prices(base, most), PRICES)
         self._columns = [
             _Column(options, costs, self._rows, self._sampled, self._prices) for options in zip(*rows, strict=True)
         ]
@@ -168,20 +171,20 @@ class _Batch:
             later = np.maximum(later, value)
         costs, drawn = self._costs, int(self._sampled.sum())
         asked = np.ones((PRICES, len(self._sampled)))
-        tokens = nodes = distributions = np.zeros(PRICES)
+        tokens = weights = distributions = np.zeros(PRICES)
         used = []
         for column in self._columns:
             drafts = column.levels > 0
             # Where there is one source, a step without a draft of it is a plain one, whatever was decided
             turns = asked * drafts * (column.coverage if len(self._columns) > 1 else 1.0)
             tokens = tokens + (turns * column.gain).sum(1)
-            nodes = nodes + (turns * column.nodes).sum(1)
+            weights = weights + (turns * column.weights).sum(1)
             if drawn:
                 each = column.gain if costs.point_masses(column.source) else column.nodes
                 distributions = distributions + (turns * each) @ self._sampled
             used.append((column, (asked * drafts).max(1), turns @ column.catch_up))
             asked = asked - turns
-        seconds = steps = costs.steps(self._batch, self._rows + nodes, drawn + distributions)
+        seconds = steps = costs.steps(self._batch, self._rows + weights, drawn + distributions)
         for column, share, reading in used:
             drafting = costs.together(column.source, column.levels, steps, drawn > 0)
             seconds = seconds + share * drafting + reading
@@ -194,13 +197,15 @@ class _Column:
     """What one source can draft for each of several rows. The first size is no draft.
 
     Args:
-        prices: of a node, in seconds of the forward; all that is said of drafts is said for each of them.
+        prices: of a row, in seconds of the forward; all that is said of drafts is said for each of them.
     """
 
     gain: NDArray[Any]
     """[price, row] tokens that the draft is expected to bring."""
     nodes: NDArray[Any]
     """[price, row]"""
+    weights: NDArray[Any]
+    """[price, row] what these nodes count as, in rows of the forward."""
     levels: NDArray[Any]
     """[price, row]"""
 
@@ -208,7 +213,7 @@ class _Column:
         self,
         options: Sequence[DraftOption],
         costs: CurrentCosts,
-        rows: int,
+        rows: float,
         sampled: NDArray[Any],
         prices: NDArray[Any],
     ) -> None:
@@ -224,13 +229,14 @@ class _Column:
         if (np.diff(self._depths) < 0).any():  # so that all sizes of at most so many levels stand in front
             order = self._depths.argsort(kind="stable")
             self._nodes, self._depths, self._gains = self._nodes[order], self._depths[order], self._gains[:, order]
+        self._weights = costs.weigh(self._nodes, self._depths)
         drawn = bool(sampled.any())
         own, self._shared = costs.shares(self.source, self._nodes, self._depths, rows, len(options), drawn)
         own = own + (self._depths > 0) * self.catch_up[:, None]
         if drawn:
             each = self._gains.clip(0.0) if costs.point_masses(self.source) else self._nodes
             own += costs.sampled_row * sampled[:, None] * each
-        self._own = prices[:, None, None] * self._nodes + own
+        self._own = prices[:, None, None] * self._weights + own
         self._row = np.arange(len(options))
 
     def weigh(self, worth: float) -> NDArray[Any]:
@@ -256,13 +262,13 @@ class _Column:
     def _take(self, size: NDArray[Any]) -> None:
         self._size = size
         self.gain = self._gains[self._row, size]
-        self.nodes, self.levels = self._nodes[size], self._depths[size]
+        self.nodes, self.weights, self.levels = self._nodes[size], self._weights[size], self._depths[size]
 
 
 # -- what single drafts are worth --------------------------------------------------------------------------------------
 
 
-def _seconds(option: DraftOption, costs: CurrentCosts, rows: int, sampled: bool) -> NDArray[Any]:
+def _seconds(option: DraftOption, costs: CurrentCosts, rows: float, sampled: bool) -> NDArray[Any]:
     """[size] seconds that the source's drafts add to a step of so many rows."""
     if not len(option.nodes):
         return option.gains
@@ -272,7 +278,7 @@ def _seconds(option: DraftOption, costs: CurrentCosts, rows: int, sampled: bool)
     return seconds + option.catch_up if option.catch_up else seconds
 
 
-def net_gain(option: DraftOption, costs: CurrentCosts, rows: int, rate: float, sampled: bool) -> float:
+def net_gain(option: DraftOption, costs: CurrentCosts, rows: float, rate: float, sampled: bool) -> float:
     """Tokens that a source brings with its best draft, less those that its seconds would have brought."""
     if not len(option.gains):
         return 0.0
@@ -284,7 +290,8 @@ def can_pay(
 ) -> bool:
     """Whether any draft of this source would pay if every row drafted it and every guess were right."""
     distributions = depths if costs.point_masses(source) else nodes
-    step = costs.step(batch, batch, batch * sampled)
-    own, shared = costs.shares(source, nodes, depths, batch, batch, sampled)
-    seconds = costs.steps(batch, batch * (1 + nodes), batch * sampled * (1 + distributions)) + batch * own + shared
+    base, weights = costs.rows(batch), costs.weigh(nodes, depths)
+    step = costs.step(batch, base, batch * sampled)
+    own, shared = costs.shares(source, nodes, depths, base, batch, sampled)
+    seconds = costs.steps(batch, base + batch * weights, batch * sampled * (1 + distributions)) + batch * own + shared
     return bool(((1 + depths) * step > seconds * (1 + PRECISION)).any())

@@ -149,7 +149,7 @@ class Group:
     def refund(self, step: Step) -> None:
         """Give back to the allowance what a trial saved: the allowance pays for what trials lose, not for their whole
         price."""
-        plain = self.costs.step(step.batch, step.batch, 0) / step.batch
+        plain = self.costs.step(step.batch, self.costs.rows(step.batch)) / step.batch
         self._probe.refund(len(step.path) * plain)
 
     def _decide(
@@ -250,11 +250,11 @@ class Group:
         """Why none of these sources drafts, by what the smallest draft of the cheapest takes."""
         costs, sizes = self.costs, [self._sources[place].smallest for place in places]
         drafts = [costs.draft(place, depth, batch, sampled) for place, (_, depth) in zip(places, sizes, strict=True)]
-        draft, (least, _) = min(zip(drafts, sizes, strict=True))
-        rows = batch * (1 + least)
-        step = costs.step(batch, batch, batch * sampled)
-        deciding = costs.thinking(batch, drafting=True)
-        prices = costs.step(batch, rows, rows * sampled) / step, draft / step, deciding / step
+        draft, (least, depth) = min(zip(drafts, sizes, strict=True))
+        rows, base = batch * (1 + least), costs.rows(batch)
+        step = costs.step(batch, base, batch * sampled)
+        checking = costs.step(batch, base + batch * costs.weigh(least, depth), rows * sampled)
+        prices = checking / step, draft / step, costs.thinking(batch, drafting=True) / step
         return resting(chances, least, rows, prices, verdict.interval_steps)
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -34,17 +35,23 @@ from headstart.pacing.constants import (
     TEXT_TOKENS,
     UNKNOWN_COST,
 )
+from headstart.pacing.mixtures import routing_of
 from headstart.pacing.synthetic import SyntheticDrafts, SyntheticForwards
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.rule.noise import Noise
 from headstart.rule.verify import verify
 from headstart.theory.costs import DraftCost, StepCosts
+from headstart.theory.mixture import Routing
 from headstart.types import Draft, Sampling
 
 _CHECKED_ROWS = FEW_ROWS[:-1]
 """Rows of the forwards that tell whether a profile still holds."""
 _USUAL_ROWS = _CHECKED_ROWS[-1]
 """Rows of the forward that is timed with a drafter beside it."""
+_BETWEEN = tuple((low + high) // 2 for low, high in pairwise(_CHECKED_ROWS))
+"""Rows of the forwards that are timed besides, where experts bend the curve."""
+_COUNTED_ROWS = FEW_ROWS[2]
+"""Rows of the forward whose experts are counted: of more, some models meet all."""
 _DISTRIBUTION_ROWS = FEW_ROWS[0], FEW_ROWS[-1]
 
 
@@ -181,7 +188,8 @@ def measure(
         for index, part in enumerate(parts)
         if capabilities.in_turn(part) is not part
     }
-    for n in FEW_ROWS:
+    routing = routing_of(target.config)
+    for n in FEW_ROWS if routing.dense else sorted({*FEW_ROWS, *_BETWEEN}):
         timer.add(("rows", n), partial(forwards.run, 1, n))
     for n in _DISTRIBUTION_ROWS:
         timer.add(("distribution", n), partial(_distribution, torch.randn(n, target.vocab_size, device=target.device)))
@@ -199,12 +207,30 @@ def measure(
         timer.run(seconds)
         if not _steady(timer):
             timer.run(seconds)
+        counted = _as_counted(routing, forwards)
     finally:
         forwards.release()
         for made in (*drafts, *besides.values()):
             made.release()
     costs = _step_costs(timer.seconds, parts, [parts[index].name for index in besides], batch)
+    if counted is not None:
+        costs = replace(costs, routing=counted[0], alike=counted[1])
+    elif not routing.dense:
+        costs = replace(costs, routing=routing).of_texts()
     return Measurement(costs, _steady(timer))
+
+
+def _as_counted(routing: Routing, forwards: SyntheticForwards) -> tuple[Routing, float] | None:
+    """The routing with the layers that have experts, and how alike the made-up rows choose: some experts are chosen
+    much more often than others, so that even rows that have nothing in common meet the same ones. None where nothing
+    counts experts."""
+    one = None if routing.dense else forwards.experts(1)
+    if not one:
+        return None
+    routing = replace(routing, layers=max(1, round(one / routing.chosen)))
+    many = forwards.experts(_COUNTED_ROWS)
+    found = (routing.independent((many or one) / routing.layers) - 1) / (_COUNTED_ROWS - 1)
+    return routing, min(max(0.0, 1 - found), routing.rho)
 
 
 def _steady(timer: InterleavedTimer) -> bool:
@@ -254,7 +280,8 @@ def _step_costs(found: Mapping[Name, float], parts: Sequence[Drafter], beside: S
         slower = found.get((name, "beside"), found["rows", _USUAL_ROWS]) / found["rows", _USUAL_ROWS] - 1
         costs[name] = replace(costs[name], hidden=MEAN_RATE, slowing=max(0.0, slower))
     # No forward need take longer than its rows one by one
-    measured = tuple((n, min(found["rows", n], n * one)) for n in (*FEW_ROWS, *MANY_ROWS) if ("rows", n) in found)
+    numbers = sorted({*FEW_ROWS, *_BETWEEN, *MANY_ROWS})
+    measured = tuple((n, min(found["rows", n], n * one)) for n in numbers if ("rows", n) in found)
     distribution_1, distribution_16 = (found["distribution", n] for n in _DISTRIBUTION_ROWS)
     each = max(0.0, distribution_16 - distribution_1) / (_DISTRIBUTION_ROWS[1] - _DISTRIBUTION_ROWS[0])
     return StepCosts(measured, request, costs, sampled=max(0.0, distribution_1 - each), sampled_row=each)

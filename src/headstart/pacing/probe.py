@@ -86,7 +86,7 @@ class Probe:
             return NO_TRIAL
         place = min(losses, key=lambda each: losses[each])
         share = MIN_TIME_SHARE + (MAX_TIME_SHARE - MIN_TIME_SHARE) * self._priors[place].promise
-        allowance = self._costs.step(batch, batch, batch * sampled) * share
+        allowance = self._costs.step(batch, self._costs.rows(batch), batch * sampled) * share
         self._saved_seconds += allowance * self._passed_steps
         interval = losses[place] / allowance
         needed = max(0.0, losses[place] - self._expected_refund(place, options, choice, batch))
@@ -109,19 +109,24 @@ class Probe:
         """Seconds that trying its smallest draft costs at most: draft, rows, and the drafts that it displaces."""
         costs = self._costs
         tried = [row for row, mine in enumerate(choice.nodes) if mine[place] == 0 and len(options[row][place].nodes)]
-        nodes = batch + sum(sum(mine) for mine in choice.nodes)
+        rows = costs.rows(batch) + sum(self._weight(mine) for mine in choice.nodes)
         least, depth = self._sources[place].smallest
-        more = least * len(tried)
+        more = costs.weigh(least, depth) * len(tried)
         seconds = costs.draft(place, depth, len(tried), sampled)
-        seconds += costs.step(batch, nodes + more, more * sampled) - costs.step(batch, nodes)
+        seconds += costs.step(batch, rows + more, least * len(tried) * sampled) - costs.step(batch, rows)
         for row in tried:
             option = options[row][place]
             seconds += option.backlog
             for later in options[row][place + 1 :]:
                 if choice.nodes[row][later.source]:
-                    lost = net_gain(later, costs, batch, choice.rate, sampled)
+                    lost = net_gain(later, costs, costs.rows(batch), choice.rate, sampled)
                     seconds += option.coverage * lost / choice.rate
         return seconds
+
+    def _weight(self, nodes: Sequence[int]) -> float:
+        """What one request's drafts of so many nodes by source count as, in rows of the forward."""
+        levels = (source.levels(each) for source, each in zip(self._sources, nodes, strict=True))
+        return sum(self._costs.weigh(each, depth) for each, depth in zip(nodes, levels, strict=True))
 
     def _expected_refund(
         self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int
@@ -129,7 +134,8 @@ class Probe:
         """Seconds that `refund` is expected to give back of it."""
         least, _ = self._sources[place].smallest
         mine = [row[place] for row, nodes in zip(options, choice.nodes, strict=True) if not nodes[place]]
-        return sum(option.coverage * option.gain(least) for option in mine) * self._costs.step(batch, batch) / batch
+        plain = self._costs.step(batch, self._costs.rows(batch)) / batch
+        return sum(option.coverage * option.gain(least) for option in mine) * plain
 
     def _unknown(self, place: int) -> bool:
         return self._lasting and (self._priors[place].rounds < FIRST_ROUNDS or self._costs.doubts(place))

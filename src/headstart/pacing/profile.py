@@ -23,7 +23,7 @@ from headstart.pacing.constants import STEADY
 from headstart.pacing.measuring import Measurement
 from headstart.theory.costs import StepCosts
 
-_VERSION = 3
+_VERSION = 4
 _COSTS = TypeAdapter(StepCosts)
 
 
@@ -47,7 +47,7 @@ def profiled(
     with suppress(OSError, RuntimeError):  # there may be no home at all
         path = cache_file("profiles", facts)
         found = read(path)
-        if found is not None and all(found.forward(n) < STEADY * seconds for n, seconds in check().items()):
+        if found is not None and all(found.unrelated(n) < STEADY * seconds for n, seconds in check().items()):
             return found
         measured = measure()
         if measured.steady:

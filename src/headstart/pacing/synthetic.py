@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count, islice
 
 import torch
 
@@ -20,24 +22,39 @@ from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 
 class SyntheticForwards:
-    """Target forwards on slots that hold a short text meanwhile."""
+    """Target forwards on slots that hold a short text meanwhile.
+
+    All tokens are other ones, in every slot and in every run: rows that are alike meet the same experts of a mixture,
+    and those that a run has just read lie in the processor's cache.
+    """
 
     def __init__(self, target: ModelRunner, cache: Slots, requests: int) -> None:
         self._target = target
         self._prefix = min(TEXT_TOKENS, target.max_length // 2)
         self._cache = cache
         self.slots = [cache.acquire() for _ in range(requests)]
-        text = synthetic_text(self._prefix, target.vocab_size)
+        self._tokens = varied_tokens(target.vocab_size, target.media_tokens)
         for slot in self.slots:
-            target.forward([Segment(slot, tuple(text))], cache)
+            target.forward([Segment(slot, self._next(self._prefix))], cache)
             cache.keep(slot, self._prefix)
 
     def run(self, requests: int, rows: int) -> None:
         room = min(self._target.max_length - self._prefix, self._cache.most_drafted + 1)
-        draft = Draft.chain(synthetic_text(min(rows, room) - 1, self._target.vocab_size))
-        segments = [Segment(slot, (1,), draft, judged=len(draft) + 1) for slot in self.slots[:requests]]
+        guesses = min(rows, room) - 1
+        segments = [
+            Segment(slot, self._next(1), Draft.chain(self._next(guesses)), judged=guesses + 1)
+            for slot in self.slots[:requests]
+        ]
         logits = self._target.forward(segments, self._cache).logits
         logits.argmax(-1).cpu()  # as a greedy step looks at them, and so that a GPU has finished
+
+    def _next(self, count: int) -> tuple[int, ...]:
+        return tuple(islice(self._tokens, count))
+
+    def experts(self, rows: int) -> int | None:
+        """How many experts a forward of so many rows meets, all layers together; None where nothing counts them."""
+        self.run(1, rows)
+        return self._target.experts_touched
 
     @contextmanager
     def holding(self, lengths: Sequence[int]) -> Iterator[None]:
@@ -117,6 +134,15 @@ class SyntheticDrafts:
                 self._drafter.release(number)
         self._lengths.clear()
         self._shown.clear()
+
+
+def varied_tokens(vocab_size: int, without: Collection[int] = ()) -> Iterator[int]:
+    """Tokens from all over a vocabulary, the same ones each time: equal steps around it, which come back to none before
+    all were met. without: those that no text may hold."""
+    step = max(1, round(vocab_size / math.e))
+    while math.gcd(step, vocab_size) > 1:
+        step += 1
+    return (token for i in count(1) if (token := i * step % vocab_size) not in without)
 
 
 def synthetic_text(length: int, vocab_size: int) -> list[int]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         forward_seconds,
         paying_batch,
     )
+    from headstart.theory.mixture import Routing
     from headstart.theory.rounds import ceiling, expected_tokens, expected_tokens_by_position
     from headstart.theory.speed import (
         BestK,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from headstart.theory.trees import Shape, best_tree, tree_tokens
 
 __all__ = [
-    "BestK", "DraftCost", "Machine", "Model", "Shape", "SsdAccount", "StepCosts", "VerifyCost", "acceptance",
+    "BestK", "DraftCost", "Machine", "Model", "Routing", "Shape", "SsdAccount", "StepCosts", "VerifyCost", "acceptance",
     "acceptance_at", "alpha_c_table", "alpha_k_table", "batch_hit_rate", "batch_speedup", "best_k", "best_tree",
     "block_tokens", "break_even_alpha", "break_even_hit", "ceiling", "coupled_acceptance", "coupled_floor",
     "crossover_batch", "expected_tokens", "expected_tokens_by_position", "fan_outs", "forward_seconds", "hit_rate",
@@ -71,6 +72,7 @@ __getattr__ = lazily(
     costs="DraftCost StepCosts",
     distributions="acceptance acceptance_at block_tokens coupled_acceptance coupled_floor point_acceptance_at",
     machine="Machine Model batch_speedup crossover_batch forward_seconds paying_batch",
+    mixture="Routing",
     rounds="ceiling expected_tokens expected_tokens_by_position",
     speed="BestK VerifyCost alpha_c_table alpha_k_table best_k break_even_alpha round_cost speedup speedup_by_position "
     "tree_speedup verify_cost",

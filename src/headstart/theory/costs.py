@@ -7,6 +7,10 @@ follow from it, and they mean the same in every report and formula:
     c     a drafted level (a token of a chain), over a plain step
 
 A plain step is one row, nothing drafted. Source: the terms c and v(n) are those of `headstart.theory.speed`.
+
+Forwards are measured on rows that have nothing to do with each other. In a mixture of experts those of a text cost
+less, because they meet some of the same experts (`headstart.theory.mixture`), so a further row of a text counts as a
+part of a measured one. In a dense model it counts as one.
 """
 
 from __future__ import annotations
@@ -19,10 +23,14 @@ from functools import cached_property
 from types import MappingProxyType
 
 from headstart.base.options import check_number
+from headstart.theory.mixture import DENSE, Routing
 from headstart.theory.speed import verify_cost
 
 DRAFT = "draft"
 """The source's name where there is only one and it was not named."""
+_READING = 20
+"""Reading the experts of one row, in the arithmetic of so many rows: only for forwards between and beyond those that
+were measured."""
 _NOTHING: Mapping[str, tuple[float, float]] = MappingProxyType({})
 
 
@@ -92,6 +100,10 @@ class StepCosts:
     argmax."""
     sampled_row: float = 0.0
     """Seconds that each sampled row adds besides."""
+    routing: Routing = DENSE
+    """What rows of a text share."""
+    alike: float = 0.0
+    """The correlation of the measured rows' experts: nearly 0 where their tokens were chosen at random."""
 
     def __post_init__(self) -> None:
         numbers = [n for n, _ in self.rows]
@@ -104,6 +116,8 @@ class StepCosts:
             raise ValueError("a cost must be a number of at least 0")
         if any(cost.hidden > 1 for cost in self.drafts.values()):
             raise ValueError("the share of drafts that are hidden cannot be above 1")
+        if not 0 <= self.alike < 1:
+            raise ValueError("the correlation of measured rows is at least 0 and below 1")
 
     @property
     def _others(self) -> tuple[float, ...]:
@@ -132,14 +146,38 @@ class StepCosts:
         return dict(zip((n for n, _ in self.rows), rising([seconds for _, seconds in self.rows]), strict=True))
 
     def forward(self, rows: float, batch: int = 1) -> float:
-        """Seconds of a target forward of so many rows in all: straight lines between the measured numbers of rows, and
-        the last slope beyond them. `rows` may be an expectation."""
-        numbers, seconds = self._curve
+        """Seconds of a target forward of so many rows in all, of texts. `rows` may be an expectation."""
+        return self.unrelated(batch + self.further * (rows - batch)) + (batch - 1) * self.request
+
+    @property
+    def further(self) -> float:
+        """What a further row of a text counts as, in measured rows."""
+        return self.routing.further / (1 - self.alike)
+
+    def unrelated(self, rows: float) -> float:
+        """Seconds of a forward of so many rows of one request like those that were measured: straight lines between the
+        measured numbers, over `place`, and the last slope beyond them."""
+        numbers, places, seconds = self._curve
         if len(numbers) == 1:
-            return seconds[0] + (batch - 1) * self.request
+            return seconds[0]
         high = min(max(bisect_right(numbers, rows), 1), len(numbers) - 1)
-        slope = (seconds[high] - seconds[high - 1]) / (numbers[high] - numbers[high - 1])
-        return seconds[high - 1] + slope * (max(rows, 1) - numbers[high - 1]) + (batch - 1) * self.request
+        slope = (seconds[high] - seconds[high - 1]) / (places[high] - places[high - 1])
+        return seconds[high - 1] + slope * (self.place(max(rows, 1)) - places[high - 1])
+
+    def place(self, rows: float) -> float:
+        """Where so many measured rows stand on a scale on which costs are a straight line: the rows themselves, and in
+        a mixture what they read besides. Seconds are then a + b rows + c union."""
+        if self.routing.dense:
+            return rows
+        read = self.routing.union(1 + (rows - 1) * (1 - self.alike)) / self.routing.chosen
+        return rows + _READING * (float(read) - 1)
+
+    def of_texts(self) -> StepCosts:
+        """The same by rows of a text in place of measured ones: for where nothing tells how alike they choose, so that
+        only forwards themselves can correct what they cost."""
+        strangers = self.forward(2, batch=2) - self.forward(2)
+        rows = tuple((n, self.forward(n)) for n in self.forwards)
+        return replace(self, rows=rows, request=max(0.0, strangers), routing=DENSE, alike=0.0)
 
     def draft(self, source: str, depth: float, requests: float = 1) -> float:
         """Seconds to draft `depth` levels for so many requests, hidden or not."""
@@ -180,8 +218,8 @@ class StepCosts:
         return self.draft(source, depth) / max(depth, 1.0) / self.plain
 
     @cached_property
-    def _curve(self) -> tuple[list[int], list[float]]:
-        return list(self.forwards), list(self.forwards.values())
+    def _curve(self) -> tuple[list[int], list[float], list[float]]:
+        return list(self.forwards), [self.place(n) for n in self.forwards], list(self.forwards.values())
 
 
 def late_share(hidden: float, growth: float, requests: float) -> float:

@@ -5,7 +5,9 @@ b*n rows:
 
     seconds = max((P w + b L kappa) / bandwidth, 2 P b n / flops) + overhead
 
-P parameters of w bytes, L cached tokens of kappa bytes each. While the first term is the larger, rows are free, and
+P parameters of w bytes, L cached tokens of kappa bytes each. A mixture of experts reads more for more rows: P w is then
+multiplied by 1 - s + s D / k, where a share s of what one row reads are its k experts, and all rows together meet D of
+them in each layer (`headstart.theory.mixture`). While the first term is the larger, rows are free, and
 that is what speculation lives on. Left out: the FLOPs of attention, activations, the processor's own caches, and
 kernels that reach neither limit. Measured figures are better wherever there are any. Source: Williams, Waterman,
 Patterson, "Roofline: an insightful visual performance model for multicore architectures" (2009).
@@ -20,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headstart.base.options import check_number
+from headstart.theory.mixture import DENSE, Routing
 from headstart.theory.rounds import expected_tokens
 from headstart.theory.values import Real, numbers, plain, scalar, whole
 
@@ -48,16 +51,25 @@ class Model:
     """A model's sizes."""
 
     parameters: float
-    """Those that every token meets. In a mixture of experts rows choose different ones, and more are read: the figures
-    are then too good."""
+    """Those that a token meets; of a mixture of experts the active ones."""
     bytes_per_weight: float = 2.0
     kv_bytes_per_token: float = 0.0
     """Of all layers: 2 x layers x KV heads x head size x bytes."""
+    routing: Routing = DENSE
+    """How many experts rows choose from, and how alike; of a dense model one that all share."""
+    expert_share: float = 0.0
+    """Of the parameters that a token meets, those of the experts that were chosen for it."""
 
     def __post_init__(self) -> None:
         check_number("parameters", self.parameters, above=0)
         check_number("bytes_per_weight", self.bytes_per_weight, above=0)
         check_number("kv_bytes_per_token", self.kv_bytes_per_token, low=0)
+        check_number("expert_share", self.expert_share, low=0, high=1)
+
+    @property
+    def flat(self) -> bool:
+        """Whether the weights that a forward reads are the same for any number of rows."""
+        return self.routing.dense or not self.expert_share
 
 
 def forward_seconds(
@@ -97,8 +109,10 @@ def crossover_batch(machine: Machine, model: Model, k: ArrayLike, context: Array
     """The batch size up to which verifying K + 1 rows takes no longer than reading weights and caches: rows are free.
 
     b = (P w / bandwidth) / (2 P (K+1) / flops - L kappa / bandwidth), not rounded; infinite where the caches of each
-    request take longer to read than its rows to compute.
+    request take longer to read than its rows to compute. In a mixture of experts further rows are never free: 0.
     """
+    if not model.flat:
+        return plain(np.zeros(np.broadcast_shapes(np.shape(k), np.shape(context))))
     reading = model.parameters * model.bytes_per_weight / machine.bandwidth
     computing = 2 * model.parameters * (whole("k", k) + 1) / machine.flops
     caches = numbers("context", context, low=0) * model.kv_bytes_per_token / machine.bandwidth
@@ -128,7 +142,6 @@ def paying_batch(
 
 
 def _seconds(machine: Machine, model: Model, rows: Any, batch: Any, context: Any) -> Any:
-    reading = (
-        model.parameters * model.bytes_per_weight + batch * context * model.kv_bytes_per_token
-    ) / machine.bandwidth
+    weights = model.parameters * model.bytes_per_weight * model.routing.reading(rows, model.expert_share, batch)
+    reading = (weights + batch * context * model.kv_bytes_per_token) / machine.bandwidth
     return np.maximum(reading, 2 * model.parameters * batch * rows / machine.flops) + machine.overhead

@@ -92,6 +92,8 @@ class Step:
     speculation: whether the request goes on speculating.
     budget: how much could be drafted, and why.
     began: when the step began, in seconds of `time.perf_counter`.
+    experts: how many experts all rows of the forward met, layer by layer, each once; None where the model has none, or
+        nothing counts them.
     """
 
     request: int
@@ -108,6 +110,7 @@ class Step:
     speculation: Speculation
     budget: Budget = Budget()
     began: float = 0.0
+    experts: int | None = None
 
     @property
     def accepted(self) -> int:

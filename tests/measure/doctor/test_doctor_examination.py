@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.byte_models import save_model
+from support.tiny import random_model
 
 import headstart as hs
 from headstart.base.errors import HeadstartError, InvalidPrompt, ModelNotFound, NotEnoughMemory
@@ -55,6 +56,22 @@ def quiet(what: str, share: float) -> None:
 
 def by_name(examination: Examination) -> dict[str, object]:
     return {one.candidate.name: one.result for one in examination.inspected}
+
+
+def test_a_mixture_of_experts_is_told_with_what_more_rows_read(tiny: Callable[..., str]) -> None:
+    found = examine(question(tiny("mixtral"), given=("ngram",), measure=False), quiet)
+    assert found.mixture is not None
+    assert (found.mixture.routing.experts, found.mixture.routing.chosen) == (4, 2)
+    experts, rest = 4 * 4 * 3 * 32 * 64, sum(p.numel() for p in random_model("mixtral").parameters())
+    met = rest - experts / 2
+    assert found.mixture.met == pytest.approx(met / rest)
+    assert found.mixture.expert_share == pytest.approx(experts / 2 / met)
+    assert 1 < found.mixture.v(2) < found.mixture.v(16) < 2
+    assert found.read is not None
+    assert target_facts(found)["experts"].startswith("2 of 4 for a token, 72% of the weights that it meets; v(n) by")
+    told = json.loads(json.dumps(record(found)))["mixture"]
+    assert (told["experts"], told["experts_per_token"]) == (4, 2)
+    assert told["v"]["2"] == pytest.approx(found.mixture.v(2))
 
 
 def test_an_examination(tiny: Callable[..., str]) -> None:

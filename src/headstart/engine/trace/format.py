@@ -236,6 +236,9 @@ class StepLine(_Part):
     """Rows of the target's forward."""
     batch: int
     """Requests in the forward."""
+    experts: int | None = None
+    """How many experts all rows of the forward met, each counted once a layer; absent where the model has none, or
+    nothing counts them."""
     budget: BudgetLine
     """How much could be drafted, and why."""
     seconds: SecondsLine

@@ -112,6 +112,7 @@ def step_line(observation: Observation, rule: Rule, top: int, zero: float) -> Js
         "procedure": "read",
         "rows": step.rows,
         "batch": step.batch,
+        **({} if step.experts is None else {"experts": step.experts}),
         "budget": _budget(step),
         "seconds": {part: round(value, _DIGITS) for part, value in asdict(step.seconds).items()},
         "at": round(step.began - zero, _DIGITS),

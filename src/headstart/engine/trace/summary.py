@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from headstart.engine.trace.format import StepLine
 from headstart.engine.trace.reader import TracedRequest
@@ -75,6 +76,9 @@ class Summary:
     """The rounds that lost the most levels."""
     ahead: AheadStats | None = None
     """What came of drafting ahead; None where nothing was drafted ahead."""
+    experts: Mapping[int, float] = field(default_factory=dict)
+    """By rows of a forward, how many experts such forwards met, on average; of forwards that were the request's alone,
+    and nothing where experts are not counted."""
 
     @property
     def tokens_per_forward(self) -> float:
@@ -113,7 +117,16 @@ def summarise(request: TracedRequest) -> Summary:
         plain=len(judged) - len(drafted),
         worst=tuple(sorted(losses, key=lambda loss: (-loss.lost, loss.i))[:WORST]),
         ahead=_ahead(judged),
+        experts=_experts(judged),
     )
+
+
+def _experts(steps: Sequence[StepLine]) -> dict[int, float]:
+    found: dict[int, list[int]] = {}
+    for step in steps:
+        if step.experts is not None and step.batch == 1:
+            found.setdefault(step.rows, []).append(step.experts)
+    return {rows: fmean(found[rows]) for rows in sorted(found)}
 
 
 def _ahead(steps: Sequence[StepLine]) -> AheadStats | None:

@@ -13,6 +13,10 @@ from headstart.base.options import check_fields, option, strict
 DEFAULT_ALPHA, DEFAULT_C = 0.7, 0.1
 MOST = 16
 """The longest draft considered by default."""
+DEFAULT_ALIKE = 0.45
+"""That of `headstart.theory.mixture`, which is not loaded for this."""
+DEFAULT_EXPERT_SHARE = 0.6
+"""As in Qwen3-30B-A3B, counted in numbers."""
 DEFAULT_K, DEFAULT_FAN_OUT, DEFAULT_ROUNDS = 5, 3, 2000
 DEFAULT_HITS = (0.46, 0.68, 0.79, 0.82, 0.85)
 DEFAULT_HITS_FULL = (0.88, 0.94, 0.96, 0.98, 0.98)
@@ -60,6 +64,7 @@ def _parse_size(flag: str, text: str) -> float:
 _pair = partial(option, panel="Draft and target")
 _ahead = partial(option, panel="Drafting ahead (--ssd; times in steps of the target alone)")
 _machine = partial(option, panel="Machine (gives c and v(n) at each batch size)")
+_mixture = partial(option, panel="Mixture of experts (more rows read more experts; gives v(n))")
 
 
 @strict
@@ -96,7 +101,7 @@ class Question:
     bandwidth: float | None = _machine(None, "Memory read per second.", metavar="GB/S")
     flops: float | None = _machine(None, "Arithmetic per second.", metavar="TFLOP/S")
     parameters: float | None = _machine(
-        None, "Parameters of the target, as in 8B or 350M.",
+        None, "Parameters of the target, as in 8B or 350M; of a mixture of experts the active ones.",
         metavar="N", kind=str, parse=partial(_parse_size, "--parameters"),
     )  # fmt: skip
     draft_parameters: float | None = _machine(
@@ -108,6 +113,17 @@ class Question:
         None, "Size of the target's cache: 2 x layers x KV heads x head size x bytes. Default: 0.", metavar="N"
     )
     context: float | None = _machine(None, "Cached tokens of each request. Default: 0.", metavar="N")
+    experts: int | None = _mixture(None, "Experts of a layer, from which a router chooses.", metavar="N")
+    experts_per_token: int | None = _mixture(None, "How many of them it chooses for a token.", metavar="N")
+    expert_share: float | None = _mixture(
+        None, "The share that the chosen experts have of all weights that one token reads. Default: "
+        f"{DEFAULT_EXPERT_SHARE}.",
+    )  # fmt: skip
+    alike: float | None = _mixture(
+        None,
+        f"How alike neighbouring tokens choose: 0 for independent choices. Default: {DEFAULT_ALIKE}.",
+        metavar="RHO",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

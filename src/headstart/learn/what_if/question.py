@@ -13,11 +13,22 @@ from headstart.base.as_json import as_json
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
 from headstart.learn.what_if.answers import Answer, Maps, Temperatures, answer, maps, temperatures
-from headstart.learn.what_if.options import DEFAULT_ALPHA, DEFAULT_C, MOST, Question, flag
+from headstart.learn.what_if.options import (
+    DEFAULT_ALIKE,
+    DEFAULT_ALPHA,
+    DEFAULT_C,
+    DEFAULT_EXPERT_SHARE,
+    MOST,
+    Question,
+    flag,
+)
 from headstart.theory import BestK, DraftCost, Machine, Model, StepCosts
 from headstart.theory.costs import DRAFT
+from headstart.theory.mixture import DENSE, Routing
 
 _CURVE, _FAR = 40, 4096
+_BENT = (*range(1, 65), *(2**i for i in range(7, 21)))
+"""Rows between which the curve of a mixture of experts is taken to be straight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,7 @@ class Deployment:
         read = target.parameters * target.bytes_per_weight + batch * self.context * target.kv_bytes_per_token
         # One straight line up to the rows that take longer to compute than the weights to read, another one beyond
         bend = max(1, int(read / machine.bandwidth * machine.flops / (2 * target.parameters * batch)))
-        rows = np.array(sorted({1, bend, bend + 1, bend + 2}))
+        rows = np.array(sorted({1, bend, bend + 1, bend + 2}) if target.flat else _BENT)
         seconds = theory.forward_seconds(machine, target, rows, batch, self.context)
         if isinstance(self.draft, Model):
             token = theory.forward_seconds(machine, self.draft, 1, batch, self.context)
@@ -192,8 +203,9 @@ def _costs(question: Question) -> StepCosts | Deployment:
     c = DEFAULT_C if question.c is None else question.c
     extra = ("draft_parameters", "bytes_per_weight", "kv_bytes_per_token", "context", "batch")
     given = [name for name in (*_MACHINE, *extra) if name in question.given]
+    routing, share = _experts(question)
     if not given:
-        return StepCosts.in_plain_steps(c, question.verify_cost)
+        return StepCosts.in_plain_steps(c, question.verify_cost if routing.dense else _read(routing, share))
     missing = [flag(name) for name in _MACHINE if name not in given]
     if missing:
         raise InvalidOption(
@@ -206,16 +218,46 @@ def _costs(question: Question) -> StepCosts | Deployment:
         )
     if question.draft_parameters is not None and question.c is not None:
         raise InvalidOption("--c and --draft-parameters exclude each other", hint="the draft's size gives c")
-    return _deployment(question, c)
+    return _deployment(question, c, routing, share)
 
 
-def _deployment(question: Question, c: float) -> Deployment:
+_MIXTURE = ("experts", "experts_per_token", "expert_share", "alike")
+
+
+def _experts(question: Question) -> tuple[Routing, float]:
+    """What rows share of a mixture of experts, and the share of experts in what one reads; of a dense model nothing."""
+    given = [name for name in _MIXTURE if name in question.given]
+    if not given:
+        return DENSE, 0.0
+    if question.experts is None or question.experts_per_token is None:
+        missing = [flag(name) for name in _MIXTURE[:2] if name not in given]
+        raise InvalidOption(
+            f"{flag(given[0])} needs {' and '.join(missing)} too",
+            hint="a mixture is, for example, --experts 128 --experts-per-token 8",
+        )
+    if question.verify_cost is not None:
+        raise InvalidOption(
+            "--verify-cost and --experts exclude each other", hint="the experts that rows meet say what more rows cost"
+        )
+    share = DEFAULT_EXPERT_SHARE if question.expert_share is None else question.expert_share
+    check_number("--expert-share", share, low=0, high=1)
+    return Routing(
+        question.experts, question.experts_per_token, DEFAULT_ALIKE if question.alike is None else question.alike
+    ), share
+
+
+def _read(routing: Routing, share: float) -> dict[int, float]:
+    """v(n) where reading weights is all that takes time."""
+    return dict(zip(_BENT, np.asarray(routing.reading(_BENT, share)).tolist(), strict=True))
+
+
+def _deployment(question: Question, c: float, routing: Routing, share: float) -> Deployment:
     """A machine and its models, in bytes, FLOP/s and parameters."""
     weight = 2.0 if question.bytes_per_weight is None else question.bytes_per_weight
     small = question.draft_parameters
     return Deployment(
         Machine((question.bandwidth or 0.0) * 1e9, (question.flops or 0.0) * 1e12),
-        Model(question.parameters or 0.0, weight, question.kv_bytes_per_token or 0.0),
+        Model(question.parameters or 0.0, weight, question.kv_bytes_per_token or 0.0, routing, share),
         c if small is None else Model(small, weight),
         question.context or 0.0,
     )

@@ -63,17 +63,16 @@ def costs_record(costs: StepCosts, read: int | None) -> dict[str, Any]:
     }
 
 
-def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | None) -> int | None:
-    """Bytes of weights that a forward of one row reads. weights: all of them, in dtype.
+def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | None, met: float = 1.0) -> int:
+    """Bytes of weights that a forward of one row reads. weights: all of them, in dtype. met: the share of them that a
+    row of a mixture of experts meets.
 
     Of an input embedding that is not the output's too, and of a table of the layers' own inputs, one row in thousands
     is read. int8 weights take a byte each; for int4 see `headstart.model.int4`.
     """
     text = config.get_text_config()
-    if any(getattr(text, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts")):
-        return None
     size = torch.finfo(dtype).bits // 8
-    numbers = weights // size
+    numbers = int(weights // size * met)
     if not getattr(config, "tie_word_embeddings", getattr(text, "tie_word_embeddings", True)):
         numbers -= text.vocab_size * text.hidden_size
     if own := getattr(text, "hidden_size_per_layer_input", None):

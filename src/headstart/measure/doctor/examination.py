@@ -18,6 +18,7 @@ from headstart.base.prompt_sets import PromptItem, words_of_forms
 from headstart.engine.engine import Engine
 from headstart.engine.prompts import templated
 from headstart.loading import advice
+from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.choice import NOTE
 from headstart.loading.load import Target
 from headstart.measure.conversations import every_turn
@@ -30,8 +31,11 @@ from headstart.measure.doctor.question import Clock, Progress, Question, describ
 from headstart.measure.doctor.trials import LISTS, Trials
 from headstart.measure.doctor.verdict import Ranked, Recommendation, decide, finalists, preferred
 from headstart.measure.provenance import Provenance
+from headstart.model.kept.config import real
 from headstart.model.loading import BUNDLED
+from headstart.model.quantised.checkpoint import plain as without_codes
 from headstart.pacing.measuring import measure, measured_batch
+from headstart.pacing.mixtures import Mixture, mixture_of, routing_of
 from headstart.theory import StepCosts
 from headstart.theory.statistics import quantile
 from headstart.types import Sampling
@@ -53,7 +57,7 @@ class Examination:
     costs: StepCosts
     """Of the target: forwards as measured alone, and the rest of a step as its rounds showed it."""
     read: int | None
-    """Bytes of weights that a forward reads; None where that depends on the text (mixtures of experts)."""
+    """Bytes of weights that a forward of one row reads; None where that is not known."""
     tokens: int
     inspected: tuple[Inspected, ...]
     ranked: tuple[Ranked, ...]
@@ -65,6 +69,8 @@ class Examination:
     advice: Path | None = None
     forms: str = ""
     """How the prompts were sent, in words."""
+    mixture: Mixture | None = None
+    """The target's experts, on paper; None where it has none."""
 
     @property
     def unsteady(self) -> float | None:
@@ -99,7 +105,7 @@ def examine(question: Question, progress: Progress) -> Examination:
     if question.measure and trials.ranked:
         trials.measure(trials.ranked if question.check else finalists(trials.ranked, usual))
     verdict, ours = decide(trials.ranked, usual), target.checkpoint
-    quantize = question.setup.target_options.quantize
+    mixture, read = _reading(ours, question.setup.target_options.quantize)
     if ahead is not None:
         verdict = replace(verdict, reasons=(*verdict.reasons, ahead.sentence))
     return Examination(
@@ -108,7 +114,7 @@ def examine(question: Question, progress: Progress) -> Examination:
         described=described(plain, memory),
         memory=memory,
         costs=_with_overhead(costs, list(trials.timings.values())),
-        read=ours.bytes_read(quantize) or bytes_read(ours.config, ours.weight_bytes, ours.dtype, quantize),
+        read=read,
         tokens=sampling.max_tokens,
         inspected=tuple(trials.inspected),
         ranked=tuple(trials.ranked),
@@ -118,7 +124,21 @@ def examine(question: Question, progress: Progress) -> Examination:
         ahead=ahead,
         advice=_keep(question, target, verdict, preferred(trials.ranked, usual)) if question.keep else None,
         forms=words_of_forms(item.form for item in items),
+        mixture=mixture,
     )
+
+
+def _reading(checkpoint: Checkpoint, quantize: str | None) -> tuple[Mixture | None, int | None]:
+    """The target's experts on paper, and the bytes of weights that a forward of one row reads."""
+    config = without_codes(real(checkpoint.config))
+    mixture = mixture_of(config)
+    if mixture is None and not routing_of(config).dense:
+        return None, None
+    met = 1.0 if mixture is None else mixture.met
+    stored = checkpoint.bytes_read(quantize)
+    if stored is not None:
+        return mixture, int(met * stored)
+    return mixture, bytes_read(checkpoint.config, checkpoint.weight_bytes, checkpoint.dtype, quantize, met)
 
 
 def _refuse_bad_prompts(plain: Engine, items: Sequence[PromptItem]) -> None:

@@ -16,10 +16,14 @@ from headstart.measure.doctor.measuring import Inspected
 from headstart.measure.doctor.memory import in_gib
 from headstart.measure.doctor.question import Setup
 from headstart.measure.doctor.verdict import Ranked
+from headstart.pacing.mixtures import Mixture
+from headstart.theory import StepCosts
 
 _OPTIONS = ("device", "dtype", "quantize", "rule", "draft_tree", "max_length")
 _FLAGS = {"draft_tree": "--tree"}
 _RENAMED = {"target": "described", "prompts_sent": "forms", "tokens_per_prompt": "tokens"}
+_FEW = 16
+"""Rows up to which the experts of a forward are told."""
 UNSTEADY = 2.0
 """Slow plain steps over quick ones from which on timings are not to be trusted."""
 
@@ -45,12 +49,23 @@ def target_facts(examination: Examination) -> dict[str, str]:
         **({"drafters need": needs} if needs else {}),
         "one forward": f"{costs.forward(1) * 1e3:.2f} ms{speed}",
         "v(n)": ", ".join(f"{n}: {costs.v(n):.2f}" for n in costs.forwards),
+        **({} if examination.mixture is None else {"experts": _experts(examination.mixture, costs)}),
         "nearly free": f"up to {free_rows(costs)} rows",
         "bound by": "; ".join(bound_in_words(costs, batch) for batch in batches),
         **tokenizers,
         **({"drafting ahead": words} if (words := ahead_words(examination.ahead)) else {}),
         "prompts": f"{prompts}, up to {examination.tokens} new tokens each",
     }
+
+
+def _experts(mixture: Mixture, costs: StepCosts) -> str:
+    """How many a token meets, and what more rows would cost if reading weights were all."""
+    routing = mixture.routing
+    read = ", ".join(f"{n}: {mixture.v(n):.2f}" for n in costs.forwards if n <= _FEW)
+    return (
+        f"{routing.chosen} of {routing.experts} for a token, {mixture.expert_share:.0%} of the weights that it meets; "
+        f"v(n) by the experts that rows of a text meet together {read}"
+    )
 
 
 def ahead_words(found: Outlook | None) -> str:
@@ -166,6 +181,7 @@ def record(examination: Examination) -> dict[str, Any]:
         "temperature": question.sampling.temperature,
         "memory": examination.memory.record(),
         "costs": costs_record(examination.costs, examination.read),
+        "mixture": _mixture(examination.mixture, examination.costs),
         "candidates": [_candidate(one, ranked.get(one.candidate)) for one in examination.inspected],
         "ahead": _ahead(examination.ahead),
         "verdict": {
@@ -180,6 +196,18 @@ def record(examination: Examination) -> dict[str, Any]:
         "advice": None if examination.advice is None else str(examination.advice),
     }
     return as_json(found)  # type: ignore[no-any-return]
+
+
+def _mixture(mixture: Mixture | None, costs: StepCosts) -> dict[str, Any] | None:
+    if mixture is None:
+        return None
+    routing = mixture.routing
+    return picked(mixture, "met", "expert_share") | {
+        "experts": routing.experts,
+        "experts_per_token": routing.chosen,
+        "alike": routing.rho,
+        "v": {str(n): mixture.v(n) for n in costs.forwards},
+    }
 
 
 def _ahead(found: Outlook | None) -> dict[str, Any] | None:

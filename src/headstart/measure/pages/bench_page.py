@@ -224,7 +224,7 @@ def _add_costs(page: Page, result: BenchResult, overall: Figures) -> None:
     if costs is not None:
         page.table(
             ["rows of a forward", "milliseconds", "v(n)"],
-            [[n, 1000 * seconds, costs.v(n)] for n, seconds in costs.rows],
+            [[n, 1000 * costs.forward(n), costs.v(n)] for n in costs.forwards],
             formats={"milliseconds": ".3f", "v(n)": ".2f"},
         )
         sources = [(name, each) for name, each in overall.sources.items() if name in costs.drafts]

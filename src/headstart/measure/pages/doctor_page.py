@@ -119,8 +119,11 @@ def _target(page: Page, examination: Examination) -> None:
     page.heading("The target on this machine")
     page.facts(target_facts(examination))
     v = {n: costs.v(n) for n in costs.forwards}
+    series = {"measured": (list(v), list(v.values()))}
+    if examination.mixture is not None:
+        series["by the experts that rows meet"] = list(v), [examination.mixture.v(n) for n in v]
     page.figure(
-        charts.lines({"measured": (list(v), list(v.values()))}, x="rows of a forward (n)", y="v(n)"),
+        charts.lines(series, x="rows of a forward (n)", y="v(n)"),
         caption="What a step of n rows takes without drafts, over a plain step. The flatter, the cheaper guesses are.",
         alt="v(n) by number of rows.",
     )

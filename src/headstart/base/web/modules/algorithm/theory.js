@@ -2,4 +2,5 @@
 
 export * from "hs/algorithm/distributions";
 export * from "hs/algorithm/machine";
+export * from "hs/algorithm/mixture";
 export * from "hs/algorithm/speed";

@@ -8,6 +8,7 @@ import { breakEven, forwards } from "hs/lessons/chapters/07-the-cliff/curves";
 import { chooseK, least, perfect, sameModel, wallClock } from "hs/lessons/chapters/07-the-cliff/exercises";
 import { costGrid, sweepGrid } from "hs/lessons/chapters/07-the-cliff/grids";
 import { map } from "hs/lessons/chapters/07-the-cliff/map";
+import { mixtures } from "hs/lessons/chapters/07-the-cliff/mixtures";
 import { newState } from "hs/lessons/chapters/07-the-cliff/state";
 import { live } from "hs/lessons/chapters/live";
 import { display, fraction, row } from "hs/lessons/chapters/mathml";
@@ -111,10 +112,22 @@ function build() {
         "People are often said to notice delays of about 300 ms. A faster round shortens the time for each token; it does not shorten the time to the first one, because the prompt has to be read as before. Chapter 10 is about that, and about batches, where rows are expensive because other requests need them.",
       ),
     ),
+    section(
+      "A mixture wants shorter drafts",
+      prose(
+        "A ", term("mixture of experts", "A model whose layers hold many small networks, the experts. For each token a router chooses a few of them, and only these are computed."),
+        " reads few of its weights for one token. That makes plain decoding fast, and guesses expensive: each row chooses experts of its own, and a forward has to read those of all its rows. Neighbours in a text choose partly the same ones, so rows share more than chance would have it. How much differs from model to model; ρ = 0.45 fits what one maker has published.",
+      ),
+      mixtures(state),
+      prose(
+        "The cliff comes nearer: choose “8 of 128 experts” above the map, and look where the line has gone. Short drafts that are surely right still pay; long ones, and trees with siblings that are mostly refused, do not. headstart counts the experts that forwards meet, learns from that how alike your text chooses, and drafts accordingly.",
+      ),
+    ),
     summary(
       "Speedup = E / (v(K + 1) + cK). Fewer target calls are only half of the bill.",
       "The optimum is flat: a K that is off by one or two costs little. Below break-even the best K is 0.",
       "A perfect draft gives (K + 1) / (1 + cK), never more than 1/c; the target as its own draft gives 1.00.",
+      "In a mixture of experts further rows read further experts, so the best drafts are shorter.",
       "headstart chooses K in every step from measured v(n), c and acceptance; you will see its reasons in a trace.",
     ),
   ];

@@ -1,6 +1,6 @@
 // What all figures of chapter 7 share: acceptance, draft length, the price of a draft, and the machine.
 
-import { bestK, expectedTokens, roundCost, speedup } from "hs/algorithm/theory";
+import { bestK, expectedTokens, reading, roundCost, speedup } from "hs/algorithm/theory";
 import { signal } from "hs/base/dom";
 import { fixed } from "hs/base/format";
 import { choice, slider } from "hs/figures/controls";
@@ -11,11 +11,13 @@ export const MOST = 16;
 /**
  * What a forward of n rows costs, over one of 1 row. The measured ones are of `headstart doctor`: two cores of an AMD
  * EPYC, bfloat16, 21 November 2026, commit e104315. The model of 1.0B is the bundled one made wider and deeper.
+ * The mixture of experts is calculated, with the shape of Qwen3-30B-A3B.
  */
 export const MACHINES = {
   free: { words: "free rows", v: null },
   large: { words: "measured, 1.0B", v: { 1: 1, 2: 1, 4: 1, 8: 1, 16: 1.232, 32: 1.857, 64: 3.561 } },
   small: { words: "measured, 15M", v: { 1: 1, 2: 1, 4: 1.156, 8: 1.252, 16: 1.868, 32: 3.063, 64: 5.609 } },
+  mixture: { words: "8 of 128 experts", v: (n) => reading({ experts: 128, chosen: 8 }, n, 0.6) },
 };
 
 export const PROVENANCE = "headstart doctor, two cores of an AMD EPYC, bfloat16, 21 November 2026, commit e104315";

@@ -1,0 +1,203 @@
+"""Pacing on mixtures of experts: what rows count as, what is learnt of it, and what is drafted then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pacing_simulation as simulation
+import pytest
+from support.tiny import random_model
+
+from headstart.model.loading import adopt
+from headstart.model.runner import ModelRunner
+from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.costs import CurrentCosts
+from headstart.pacing.decision import DraftOption, choose
+from headstart.pacing.measuring import measure
+from headstart.pacing.mixtures import expert_numbers, routing_of
+from headstart.pacing.source import Source
+from headstart.pacing.synthetic import SyntheticForwards, varied_tokens
+from headstart.theory import DraftCost, Routing, StepCosts
+from headstart.theory.mixture import DENSE
+
+LAYERS = 40
+ROUTING = Routing(128, 8, layers=LAYERS)
+NUMBERS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+ROWS = tuple((n, 0.4 + 0.6 * ROUTING.union(n) / 8) for n in NUMBERS)
+COSTS = StepCosts(ROWS, routing=ROUTING, drafts={"s": DraftCost(0.0, 0.001)})
+
+
+def met(independent: float) -> int:
+    return round(LAYERS * ROUTING.union(independent))
+
+
+def test_a_level_a_sibling_and_a_request_are_told_apart() -> None:
+    costs = CurrentCosts(COSTS, ["s"])
+    assert costs.weigh(4, 4) == pytest.approx(4 * 0.55), "as nothing else is known"
+    assert costs.weigh(8, 4) == pytest.approx(4 * 0.55 + 4 * 0.775), "siblings in the middle"
+    assert costs.rows(3) == pytest.approx(3), "requests are strangers"
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        requests, levels = int(rng.integers(1, 4)), int(rng.integers(0, 5))
+        siblings = int(rng.integers(0, 4)) if levels else 0
+        found = met(1 + 0.9 * (requests - 1) + 0.3 * levels + 0.5 * siblings)
+        costs.observe_experts(requests, levels + siblings, levels, found)
+    assert costs.weigh(1, 1) == pytest.approx(0.3, abs=0.01)
+    assert costs.weigh(2, 1) == pytest.approx(0.8, abs=0.02)
+    assert costs.rows(2) == pytest.approx(1.9, abs=0.02)
+
+
+def test_a_chain_says_nothing_of_siblings_and_requests() -> None:
+    costs = CurrentCosts(COSTS, ["s"])
+    for _ in range(50):
+        costs.observe_experts(1, 3, 3, met(1 + 3 * 0.2))
+    assert costs.weigh(3, 3) == pytest.approx(0.6, abs=0.01)
+    assert costs.weigh(2, 1) - costs.weigh(1, 1) == pytest.approx(0.775)
+    assert costs.rows(2) == 2
+    assert costs.step(1, costs.rows(1) + costs.weigh(3, 3)) == pytest.approx(
+        0.4 + 0.6 * ROUTING.union(1.6) / 8, rel=0.02
+    )
+
+
+@pytest.mark.parametrize("experts", [None, 0, 10**9])
+def test_a_count_that_is_missing_or_senseless_does_no_harm(experts: int | None) -> None:
+    costs = CurrentCosts(COSTS, ["s"])
+    for _ in range(20):
+        costs.observe_experts(1, 2, 2, experts)
+    assert 0 < costs.weigh(2, 2) <= 2
+    assert np.isfinite(costs.step(1, 1 + costs.weigh(2, 2)))
+
+
+def test_in_a_dense_model_a_row_is_a_row() -> None:
+    costs = CurrentCosts(replace(COSTS, routing=DENSE), ["s"])
+    costs.observe_experts(2, 5, 2, 300)
+    assert costs.rows(7) == 7
+    assert costs.weigh(np.array([1, 9]), np.array([1, 3])).tolist() == [1, 9]
+
+
+def test_wide_trees_are_narrower_on_a_mixture() -> None:
+    """Siblings bring a fraction of a token and nearly a row's experts."""
+    nodes, depths = np.array([3, 6, 12, 24]), np.array([3, 3, 3, 3])
+    option = DraftOption(0, 1.0, nodes, depths, np.array([1.4, 1.75, 1.95, 2.05]))
+    flat = replace(COSTS, rows=tuple((n, 1 + 0.001 * n) for n in NUMBERS), routing=DENSE)
+    wide, narrow = (
+        choose([[option]], CurrentCosts(costs, ["s"]), batch=1, sampled=[False]).nodes[0][0] for costs in (flat, COSTS)
+    )
+    assert wide == 24
+    assert narrow == 3
+
+
+def test_a_reproducible_row_is_priced_by_the_profile_alone() -> None:
+    """What forwards met is learnt by the shared costs and not by those that a seed's lengths rest on."""
+    pacing = AdaptivePacing([Source("s", 4)], COSTS)
+    pacing._shared.costs.observe_experts(1, 3, 3, met(1.1))
+    assert pacing._profile.weigh(3, 3) == pytest.approx(1.65)
+
+
+# -- simulated ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world", [simulation.MIXTURES[i] for i in (1, 3, 7)], ids=lambda world: world.name)
+@pytest.mark.parametrize("alpha", [0.5, 0.85])
+def test_paced_drafts_are_never_slower_and_nearly_the_best_length(world: simulation.World, alpha: float) -> None:
+    """On 800 tokens; the benchmark asks for more of longer texts."""
+    alphas = [simulation.stationary(alpha)(np.random.default_rng(0), 1700)]
+    pacings = simulation.contenders(world, alphas)
+    fixed = [simulation.expected(alpha, k) / (world.forward(1 + k) + world.draft([k])) for k in range(13)]
+    ours = simulation.speed(world, pacings["adaptive"], alphas, 800, 0)
+    assert ours > 0.97 / world.plain
+    assert ours > 0.93 * max(fixed)
+
+
+# -- measured ----------------------------------------------------------------------------------------------------------
+
+
+def test_made_up_rows_are_others_in_every_run() -> None:
+    for size in (7, 97, 50_000):
+        tokens = list(islice(varied_tokens(size), size))
+        assert sorted(tokens) == list(range(size)), "all, before one comes again"
+    assert set(islice(varied_tokens(8, {2, 3}), 12)) == {0, 1, 4, 5, 6, 7}
+
+
+class Counting(ModelRunner):
+    """Says of the last forward what independent rows would meet; the numbers of rows that were asked for are kept."""
+
+    asked: set[int]
+    experts_touched: int | None = None
+    met: Any = None
+
+    def forward(self, segments: Any, *args: Any, **kwargs: Any) -> Any:
+        rows = sum(len(segment) for segment in segments)
+        self.asked.add(rows)
+        if self.met is not None:
+            self.experts_touched = round(4 * Routing(4, 2).union(1 + (rows - 1) * self.met))
+        return super().forward(segments, *args, **kwargs)
+
+
+@pytest.fixture
+def target() -> Counting:
+    made = Counting(adopt(random_model("mixtral")))
+    made.asked = set()
+    return made
+
+
+def test_a_mixture_is_measured_at_more_numbers_of_rows_and_counted(target: Counting) -> None:
+    target.met = 0.6
+    costs = measure(target, target.new_cache(1), (), batch=1, seconds=0.05).costs
+    assert {1, 2, 3, 4, 6, 8, 16} <= target.asked
+    assert [n for n, _ in costs.rows] == [1, 2, 3, 4, 6, 8, 16]
+    assert (costs.routing.experts, costs.routing.chosen, costs.routing.layers) == (4, 2, 4)
+    assert costs.alike == pytest.approx(0.4, abs=0.1), "counted in whole experts"
+
+
+def test_where_nothing_counts_experts_rows_are_priced_as_those_of_a_text(target: Counting) -> None:
+    costs = measure(target, target.new_cache(2), (), batch=2, seconds=0.05).costs
+    assert costs.routing.dense
+    assert [n for n, _ in costs.rows][:7] == [1, 2, 3, 4, 6, 8, 16]
+
+
+def test_no_run_meets_the_tokens_of_the_last(target: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def watched(segments: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.extend((*segment.causal, *segment.draft.tokens) for segment in segments)
+        return ModelRunner.forward(target, segments, *args, **kwargs)
+
+    forwards = SyntheticForwards(target, target.new_cache(2), 2)
+    monkeypatch.setattr(target, "forward", watched)
+    for _ in range(3):
+        forwards.run(2, 4)
+    assert len({token for tokens in seen for token in tokens}) == 3 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("stated", "found"),
+    [
+        ({"num_experts": 128, "num_experts_per_tok": 8}, (128, 8)),
+        ({"num_local_experts": 32, "num_experts_per_tok": 4}, (32, 4)),
+        ({"n_routed_experts": 64, "num_experts_per_tok": 4}, (64, 4)),
+        ({"num_experts": 256, "num_experts_per_token": 8}, (256, 8)),
+        ({"num_experts": 128, "top_k_experts": 8}, (128, 8)),
+        ({"moe_num_experts": 64, "moe_k": 6}, (64, 6)),
+        ({"num_experts": None, "top_k_experts": None}, (1, 1)),
+        ({"num_local_experts": 0, "num_experts_per_tok": 0}, (1, 1)),
+        ({"num_experts": 1, "moe_topk": 1}, (1, 1)),
+        ({}, (1, 1)),
+    ],
+)
+def test_a_config_says_how_many_are_chosen(stated: dict[str, Any], found: tuple[int, int]) -> None:
+    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(**stated))
+    routing = routing_of(config)
+    assert (routing.experts, routing.chosen) == found
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3"])
+def test_experts_are_told_from_other_weights(name: str) -> None:
+    model = random_model(name)
+    found = sum(each.numel() for key, each in model.named_parameters() if ".experts." in key)
+    assert expert_numbers(model, routing_of(model.config)) == found
+    assert bool(found) == (name == "mixtral")
