@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from support.greedy import NEW, prompts, reference
 
 import headstart as hs
+from headstart.base.cores import Cores
 from headstart.drafters import Drafter, Row
 from headstart.model import loading
+from headstart.model import threads as model_threads
 from headstart.pacing import FixedPacing
 from headstart.types import Draft
 
@@ -106,3 +110,21 @@ def test_a_prompt_can_be_encoded_without_a_request(tiny: Callable[..., str]) -> 
         engine.encode([3] * 32)
     assert events == []
     assert not engine.scheduler.requests()
+
+
+def test_threads_of_the_process(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for holds, in threads that begin later too; else it is what the cores are worth, and no more than
+    the program has chosen itself."""
+    at_first = torch.get_num_threads()
+    try:
+        hs.Target(tiny("llama"), threads=3)
+        with ThreadPoolExecutor(1) as other:
+            assert torch.get_num_threads() == other.submit(model_threads.threads).result() == 3
+        monkeypatch.setattr(model_threads, "find_cores", lambda: Cores(2, "in this test"))
+        hs.Target(tiny("llama"))
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        hs.Target(tiny("llama"))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(at_first)

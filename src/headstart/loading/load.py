@@ -25,6 +25,7 @@ from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.model import loading, native
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
+from headstart.model.threads import use_in_process
 from headstart.types import Rule
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Target:
         self.source = source
         self.options = TargetOptions(**options)
         native.use_level(self.options.cpu_level)
+        use_in_process(self.options.threads)
         self.device = find_device(self.options.device)
         check_quantize("quantize", self.options.quantize, self.device)
         self.checkpoint = self._checkpoint(source, "target")
