@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 from support.greedy import NEW, prompts, reference
 
 import headstart as hs
+from headstart.base import levels
 from headstart.base.cores import Cores
+from headstart.base.errors import InvalidOption, ModelNotFound
 from headstart.drafters import Drafter, Row
-from headstart.model import loading
+from headstart.model import loading, native
 from headstart.model import threads as model_threads
 from headstart.pacing import FixedPacing
 from headstart.types import Draft
@@ -128,3 +132,30 @@ def test_threads_of_the_process(tiny: Callable[..., str], monkeypatch: pytest.Mo
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(at_first)
+
+
+@pytest.mark.parametrize(
+    ("source", "quantize", "loaded"),
+    [("nothing", None, False), ("a model", None, False), ("a model", "int4", True)],
+    ids=["no model", "no drafter", "no drafter, after kernels are loaded"],
+)
+def test_a_level_is_taken_back_where_a_load_fails(
+    source: str,
+    quantize: str | None,
+    loaded: bool,
+    tmp_path: Path,
+    tiny: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless kernels of that level run in the process already."""
+    if not native.available():
+        pytest.skip("no row kernels on this machine")
+    outcome = functools.cache(native._outcome.__wrapped__)
+    monkeypatch.setattr(native, "_outcome", outcome)
+    monkeypatch.setattr(levels, "_forced", None)
+    worst = native.compiling.levels_here()[-1]
+    named = tiny("llama") if source == "a model" else tmp_path / source
+    with pytest.raises((ModelNotFound, InvalidOption)):
+        hs.load(named, "no-such-drafter", dtype="float32", quantize=quantize, cpu_level=worst)
+    assert levels.forced_by_call() == (worst if loaded else None)
+    assert bool(outcome.cache_info().currsize) == loaded

@@ -54,8 +54,8 @@ def info(
         headstart info my/model --json
     """
     if model is None:
-        native.use_level(loading.cpu_level)
-        kernels = native.here()
+        with native.using_level(loading.cpu_level):
+            kernels = native.here()
         if as_json:
             said = {"processor": cpu_name(), "threads": plain(find_cores()), "kernels": plain(kernels)}
             print(json.dumps(said, indent=1))
