@@ -31,6 +31,9 @@ from headstart.model.memory import release
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
 
+_CODES_AT_ONCE = 1 << 20
+"""Codes that are read at a time."""
+
 
 def check_tensors(file: GgufFile, config: Any) -> None:
     """Compare the file's tensors with what the model needs, before any memory is taken.
@@ -177,7 +180,10 @@ def grouped_matrix(file: GgufFile, names: Names, parameter: str) -> StoredWeight
         for run in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1):
             tensor = tensors[among[run[0]]]
             own = wanted[run] - (ends[among[run[0]]] - tensor.shape[0])
-            codes = stacked([decoded(tensor, own[part]) for part in _slices(len(own), inputs)])
+            whole = np.array_equal(own, np.arange(len(own)))  # a slice of them is not copied
+            codes = stacked(
+                [decoded(tensor, part if whole else own[part]) for part in _slices(len(own), inputs, _CODES_AT_ONCE)]
+            )
             if len(own) == tensor.shape[0]:  # all of it, and what is made of it stays
                 release(tensor.data)
             found.append(codes if belongs is None else replace(codes, order=belongs))
@@ -186,7 +192,7 @@ def grouped_matrix(file: GgufFile, names: Names, parameter: str) -> StoredWeight
     return StoredWeights((int(ends[-1]), inputs), min(tensor.type.bits for tensor in tensors), rows_of)
 
 
-def _slices(rows: int, inputs: int) -> Iterator[slice]:
-    step = max(1, _AT_ONCE // inputs)
+def _slices(rows: int, inputs: int, at_once: int = _AT_ONCE) -> Iterator[slice]:
+    step = max(1, at_once // inputs)
     for first in range(0, rows, step):
         yield slice(first, min(rows, first + step))

@@ -67,6 +67,7 @@ class Kernels:
         self.pack_whole = function("pack_whole", None, _pointer, *[_number] * 2, *[_pointer] * 2, _number)
         self.grouped_bytes = function("grouped_bytes", _number, ctypes.POINTER(Product))
         self.pack_grouped = function("pack_grouped", None, ctypes.POINTER(Product), *[_pointer] * 6, _number)
+        self.nibbles = function("nibbles", None, _pointer, *[_number] * 3, _pointer)
         self.round_groups = function("round_groups", None, _number, _pointer, _number, *[_pointer] * 3)
         self.unpack_grouped = function("unpack_grouped", None, ctypes.POINTER(Product), _pointer, _number, _pointer)
         self.activate = function("activate", None, _number, _pointer, _pointer, _pointer, _number)
