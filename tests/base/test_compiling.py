@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import platform
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -151,6 +153,29 @@ def test_a_level_that_the_compiler_does_not_know_leaves_the_next(main: Path, mon
     monkeypatch.setenv(levels.VARIABLE, "amx")
     with pytest.raises(InvalidOption, match=r"'amx' cannot be had: .* failed on one\.cpp .*no-such-thing"):
         compiling.library(main)
+
+
+def test_what_cannot_be_compiled_is_tried_once_a_day(main: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "LEVELS", (Level("amx", "x86_64", (), ("-mno-such-thing",)), LOW))
+    tried: list[str] = []
+    build = compiling.build
+
+    def building(compiler: str, main: Path, level: Level, *more: Any) -> Path:
+        tried.append(level.name)
+        return build(compiler, main, level, *more)
+
+    monkeypatch.setattr(compiling, "build", building)
+    for _ in range(2):
+        assert compiling.library(main).level == "generic"
+    assert tried == ["amx", "generic"]
+    monkeypatch.setenv(levels.VARIABLE, "amx")  # who asks for it gets an answer of today
+    with pytest.raises(InvalidOption, match="no-such-thing"):
+        compiling.library(main)
+    monkeypatch.delenv(levels.VARIABLE)
+    (note,) = cache.glob("*.failed")
+    os.utime(note, (time.time() - 90_000,) * 2)
+    assert compiling.library(main).level == "generic"
+    assert tried == ["amx", "generic", "amx", "amx"]
 
 
 def test_a_forced_level(main: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import get_args
 
 import pytest
@@ -52,7 +53,9 @@ def test_the_table() -> None:
         own = levels_of(architecture)
         for better, worse in itertools.pairwise(own):
             assert not set(better.needs) < set(worse.needs), "the best first"
-        assert {level.architecture for level in own} == {architecture, ""}
+        assert {level.architecture for level in own} == {architecture}
+        assert all(level.flags[0].startswith("-march=") for level in own), "whatever a compiler takes by itself"
+    assert [level.name for level in levels_of("riscv64")] == ["generic"]
 
 
 @pytest.mark.parametrize("level", levels_of("x86_64"), ids=lambda level: level.name)
@@ -60,7 +63,7 @@ def test_nothing_is_compiled_that_was_not_asked_after(level: levels.Level) -> No
     of_the_processor = [flag for flag in level.flags if flag.startswith("-m")]
     told = {flag.removeprefix("-m") for flag in of_the_processor if not flag.startswith(("-march=", "-mprefer-"))}
     assert told == set(level.needs)
-    assert "-march=x86-64" in level.flags or level.name == "generic"
+    assert level.flags[0] == "-march=x86-64"
 
 
 @pytest.mark.parametrize("level", levels_of("aarch64"), ids=lambda level: level.name)
@@ -92,3 +95,14 @@ def test_a_level_that_is_not_there_is_an_error_that_names_those_that_are(name: s
     with pytest.raises(InvalidOption, match=says) as caught:
         wanted(CASCADE_LAKE, "x86_64", name)
     assert caught.value.hint == "here there are: avx512, avx2, generic"
+
+
+@pytest.mark.parametrize(("python", "found"), [("win-amd64", "x86_64"), ("win-arm64", "aarch64")])
+def test_on_windows_the_architecture_is_that_of_python(
+    python: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ARM processor runs it in either, and the system names itself."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(levels.platform, "machine", lambda: "ARM64")
+    monkeypatch.setattr(levels.sysconfig, "get_platform", lambda: python)
+    assert levels.architecture() == found

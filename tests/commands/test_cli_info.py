@@ -14,6 +14,7 @@ from support.tiny import random_model
 from typer.testing import CliRunner, Result
 
 from headstart.base import levels, machine
+from headstart.base.cores import find_cores
 from headstart.commands.cli import app
 from headstart.model import native
 
@@ -70,9 +71,12 @@ def test_as_json(tiny: Callable[..., str]) -> None:
 
 def test_without_a_model() -> None:
     """What the kernels of this process run on, and that it is among what the processor has."""
-    text, here = printed(run()), native.here()
+    text, here, cores = printed(run()), native.here(), find_cores()
     assert f"processor {machine.cpu_name()}: {', '.join(here.levels)}" in text
-    found = json.loads(run("--json").stdout)["kernels"]
+    assert f"threads {cores.threads}: {cores.why}" in text
+    said = json.loads(run("--json").stdout)
+    assert said["threads"] == {"threads": cores.threads, "why": cores.why}
+    found = said["kernels"]
     assert found["levels"] == list(here.levels)
     if here.level is None:
         assert f"kernels none: {here.why}" in text

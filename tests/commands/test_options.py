@@ -208,7 +208,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(path: tuple[str, ...]
     result = invoke(*path, flag[:-2] + flag[-1])
     assert result.exit_code == 2
     assert flag[:-2] + flag[-1] in result.stderr
-    assert f"options: {flag}" in " ".join(result.stderr.split())
+    assert flag in " ".join(result.stderr.split()).partition("options: ")[2]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

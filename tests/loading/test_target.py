@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+import torch
 from support.greedy import NEW, prompts, reference
 
 import headstart as hs
+from headstart.base import levels
+from headstart.base.cores import Cores
+from headstart.base.errors import InvalidOption, ModelNotFound
 from headstart.drafters import Drafter, Row
-from headstart.model import loading
+from headstart.model import loading, native
+from headstart.model import threads as model_threads
 from headstart.pacing import FixedPacing
 from headstart.types import Draft
 
@@ -106,3 +114,48 @@ def test_a_prompt_can_be_encoded_without_a_request(tiny: Callable[..., str]) -> 
         engine.encode([3] * 32)
     assert events == []
     assert not engine.scheduler.requests()
+
+
+def test_threads_of_the_process(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for holds, in threads that begin later too; else it is what the cores are worth, and no more than
+    the program has chosen itself."""
+    at_first = torch.get_num_threads()
+    try:
+        hs.Target(tiny("llama"), threads=3)
+        with ThreadPoolExecutor(1) as other:
+            assert torch.get_num_threads() == other.submit(model_threads.threads).result() == 3
+        monkeypatch.setattr(model_threads, "find_cores", lambda: Cores(2, "in this test"))
+        hs.Target(tiny("llama"))
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        hs.Target(tiny("llama"))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(at_first)
+
+
+@pytest.mark.parametrize(
+    ("source", "quantize", "loaded"),
+    [("nothing", None, False), ("a model", None, False), ("a model", "int4", True)],
+    ids=["no model", "no drafter", "no drafter, after kernels are loaded"],
+)
+def test_a_level_is_taken_back_where_a_load_fails(
+    source: str,
+    quantize: str | None,
+    loaded: bool,
+    tmp_path: Path,
+    tiny: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless kernels of that level run in the process already."""
+    if not native.available():
+        pytest.skip("no row kernels on this machine")
+    outcome = functools.cache(native._outcome.__wrapped__)
+    monkeypatch.setattr(native, "_outcome", outcome)
+    monkeypatch.setattr(levels, "_forced", None)
+    worst = native.compiling.levels_here()[-1]
+    named = tiny("llama") if source == "a model" else tmp_path / source
+    with pytest.raises((ModelNotFound, InvalidOption)):
+        hs.load(named, "no-such-drafter", dtype="float32", quantize=quantize, cpu_level=worst)
+    assert levels.forced_by_call() == (worst if loaded else None)
+    assert bool(outcome.cache_info().currsize) == loaded

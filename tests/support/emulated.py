@@ -163,7 +163,7 @@ def kernels(level: str) -> native.Kernels:
         atexit.register(library.close)
         return library
 
-    with mock.patch.object(ctypes, "CDLL", loaded):
+    with mock.patch.object(ctypes, "CDLL", loaded), mock.patch.object(native, "_openmp", return_value=None):
         return native.Kernels(Library(path, level, prebuilt=False, compiler=COMPILER))
 
 

@@ -18,14 +18,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
 from headstart.base.errors import InvalidOption
-from headstart.base.levels import LEVELS, Level, architecture, forced, levels_of, usable, wanted
+from headstart.base.levels import Level, architecture, forced, levels_of, usable, wanted
 
 STRICT = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 """Flags of every build: the last three let sums become vector operations and change no order of a sum."""
@@ -44,8 +45,11 @@ _COMPILERS = {
     "win32": "such as llvm-mingw or MSYS2's GCC in the PATH; Microsoft's has no vectors",
 }.get(sys.platform, "such as g++ or clang++")
 
+_BELIEVED = 86400
+"""Seconds for which it is believed that a library cannot be compiled."""
+
 _CPU = Path(__file__).with_name("cpu.cpp")
-_GENERIC = LEVELS[-1]
+_GENERIC = levels_of(architecture())[-1]
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +158,7 @@ def at_level(main: Path, level: Level, directory: Path) -> Library:
     """The same for one level. directory: where compiled libraries are kept.
 
     Raises:
-        Unavailable: it is not there already, and there is no C++ compiler, or it failed.
+        Unavailable: it is not there already, and there is no C++ compiler, or it failed now or in the last day.
     """
     stem = f"{main.stem}-{level.name}-{digest(main, level)}"
     ready = PREBUILT / f"{stem}{_SUFFIX}"
@@ -171,16 +175,42 @@ def at_level(main: Path, level: Level, directory: Path) -> Library:
     made = version.partition("\n")[0]
     if (directory / file).exists():
         return Library(directory / file, level.name, False, made)
+    failed = Failed(directory / f"{file}.failed")
+    if level.name != forced() and (reason := failed.lately()):
+        raise Unavailable(reason)
     with SHOWN.get()(f"compiling {main.name} for the level {level.name}, once on this machine"):
         try:
             directory.mkdir(parents=True, exist_ok=True)
             build(compiler, main, level, directory / file)
+        except Unavailable as reason:
+            failed.say(str(reason))
+            raise
         except OSError as error:
             log.warning("%s cannot hold the compiled kernels (%s): they are compiled at every start", directory, error)
             directory = Path(tempfile.mkdtemp(prefix="headstart-"))
             atexit.register(shutil.rmtree, directory, ignore_errors=True)
             build(compiler, main, level, directory / file)
     return Library(directory / file, level.name, False, made)
+
+
+class Failed:
+    """That compiling a library failed: a file in its place, which is believed for a day, so that not every start tries
+    in vain and a passing reason passes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lately(self) -> str:
+        """Why it failed; empty if it did not, or not in the last day."""
+        with suppress(OSError, UnicodeDecodeError):
+            if 0 <= time.time() - self._path.stat().st_mtime < _BELIEVED:
+                return self._path.read_text(encoding="utf-8")
+        return ""
+
+    def say(self, why: str) -> None:
+        """Keep it, if possible."""
+        with suppress(OSError):
+            self._path.write_text(why, encoding="utf-8")
 
 
 def build_all(main: Path, directory: Path) -> Iterator[Callable[[], Path]]:

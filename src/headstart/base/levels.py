@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
+import sysconfig
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -50,6 +52,8 @@ _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
 _AMX = (*_AVX512, "avx512bf16", "amx-tile", "amx-int8", "amx-bf16")
 _WIDE = "-mprefer-vector-width=512"  # GCC's own choice for such processors is half as wide
 
+_PLAIN = "-DHEADSTART_GENERIC"  # no vectors, which AArch64 has without being told
+
 LEVELS = (
     _x86("amx", _AMX, _WIDE),
     _x86("avx512-bf16", (*_AVX512, "avx512bf16"), _WIDE),
@@ -59,20 +63,26 @@ LEVELS = (
     _arm("i8mm", ("dotprod", "fp16", "i8mm", "bf16"), "armv8.2-a+dotprod+fp16+i8mm+bf16"),
     _arm("dotprod", ("dotprod", "fp16"), "armv8.2-a+dotprod+fp16"),
     _arm("neon", (), "armv8-a"),
-    Level("generic", "", (), ("-DHEADSTART_GENERIC",)),  # AArch64 has NEON without being told
+    Level("generic", "x86_64", (), ("-march=x86-64", _PLAIN)),
+    Level("generic", "aarch64", (), ("-march=armv8-a", _PLAIN)),
+    Level("generic", "", (), (_PLAIN,)),
 )
-"""All levels, the best first."""
+"""All levels, the best first. Each says which processors it is for, since the compilers of some systems take others by
+themselves."""
 
 
 def architecture() -> str:
-    """This machine's, in one spelling: "x86_64", "aarch64", or as the system says."""
-    machine = platform.machine().lower()
+    """That of this process, in one spelling: "x86_64", "aarch64", or as the system says."""
+    of_python = sysconfig.get_platform().removeprefix("win-")  # Windows runs programs of another one, and names its own
+    machine = (of_python if sys.platform == "win32" else platform.machine()).lower()
     return _ARCHITECTURES.get(machine, machine)
 
 
 def levels_of(architecture: str) -> tuple[Level, ...]:
     """The levels of an architecture, the best first."""
-    return tuple(level for level in LEVELS if level.architecture in ("", architecture))
+    own = [level for level in LEVELS if level.architecture == architecture]
+    names = {level.name for level in own}
+    return (*own, *(level for level in LEVELS if not level.architecture and level.name not in names))
 
 
 def usable(features: Collection[str], of: str) -> tuple[Level, ...]:
@@ -83,18 +93,24 @@ def usable(features: Collection[str], of: str) -> tuple[Level, ...]:
 _forced: str | None = None
 
 
-def force(name: str | None) -> None:
+def force(name: str | None) -> str | None:
     """From now on, this level alone is taken, before what the environment variable says; None takes that back.
 
-    It holds for libraries that are loaded later.
+    It holds for libraries that are loaded later. Returns what was forced before.
     """
     global _forced
-    _forced = name
+    before, _forced = _forced, name
+    return before
 
 
 def forced() -> str | None:
     """The level that is forced, if one is."""
     return _forced or os.environ.get(VARIABLE) or None
+
+
+def forced_by_call() -> str | None:
+    """The same, whatever the environment says."""
+    return _forced
 
 
 def wanted(features: Collection[str], of: str, name: str | None) -> Sequence[Level]:

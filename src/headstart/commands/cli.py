@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +27,10 @@ COMMANDS = (
     *("bench", "audit", "train", "adapt", "export", "launch", "watch"),
 )
 """The commands, in the order of the help; each is the function or the `Typer` of this name in the file of its name."""
+
+
+_YOUNG = 50_000
+"""New objects after which Python looks for garbage among them."""
 
 
 class _Commands(Mapping[str, Any]):
@@ -112,6 +118,10 @@ def _root(
 
 def main() -> None:
     """The console script."""
+    # Libraries make a million objects while they are imported, which Python would look through again and again for
+    # garbage, and all of them once more at the end.
+    gc.set_threshold(_YOUNG, 10, 10)
+    atexit.register(gc.freeze)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if not hasattr(stream, "reconfigure"):
             continue

@@ -52,7 +52,7 @@ def demo(
     *,
     prompt: list[str] | None = option(None, "Your own prompt.", "-p", metavar="TEXT"),
     target: str = cli.TARGET,
-    loading: Annotated[TargetOptions, only("device", "dtype", "cpu_level")],
+    loading: Annotated[TargetOptions, only("device", "dtype", "cpu_level", "threads")],
     drafter: list[str] = cli.DRAFTER,
     options: Annotated[EngineOptions, only("num_speculative_tokens", "pacing", "rule")] = _ENGINE,
     sampling: Annotated[Sampling, only("max_tokens", "temperature", "seed")] = _SAMPLING,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headstart.base.as_json import as_json as plain
+from headstart.base.cores import find_cores
 from headstart.base.errors import HeadstartError
 from headstart.base.machine import cpu_name
 from headstart.base.options import option
@@ -53,10 +54,11 @@ def info(
         headstart info my/model --json
     """
     if model is None:
-        native.use_level(loading.cpu_level)
-        kernels = native.here()
+        with native.using_level(loading.cpu_level):
+            kernels = native.here()
         if as_json:
-            print(json.dumps({"processor": cpu_name(), "kernels": plain(kernels)}, indent=1))
+            said = {"processor": cpu_name(), "threads": plain(find_cores()), "kernels": plain(kernels)}
+            print(json.dumps(said, indent=1))
         else:
             output().print(facts_table(_machine(kernels)))
         return
@@ -76,6 +78,7 @@ def info(
         raise typer.Exit(_REFUSED) from None
     if as_json:
         more = {"decoder": found.decoder, "needed": found.needed, "kernels": plain(kernels)}
+        more["threads"] = plain(find_cores())
         print(json.dumps(plain(found) | more, indent=1, allow_nan=False))
     else:
         output().print(facts_table([*_facts(found), *_machine(kernels)]))
@@ -83,6 +86,8 @@ def info(
 
 def _machine(kernels: native.Here) -> Iterator[tuple[str, str]]:
     yield "processor", f"{cpu_name()}: {', '.join(kernels.levels) or 'its levels are not known'}"
+    cores = find_cores()
+    yield "threads", f"{cores.threads}: {cores.why}"
     if kernels.level is None:
         yield "kernels", f"none: {kernels.why}"
         return

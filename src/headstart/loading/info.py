@@ -139,7 +139,11 @@ def describe(source: str | Path, loaded: TargetOptions | None = None, asked: Inf
         InvalidOption, ModelNotFound, UnsupportedModel, DamagedModel: what `load` would raise.
     """
     loaded, asked = loaded or TargetOptions(), asked or InfoOptions()
-    native.use_level(loaded.cpu_level)
+    with native.using_level(loaded.cpu_level):
+        return _described(source, loaded, asked)
+
+
+def _described(source: str | Path, loaded: TargetOptions, asked: InfoOptions) -> Info:
     device = find_device(loaded.device)
     checkpoint = Checkpoint(
         source, "target", device=device, dtype=loaded.dtype, max_length=asked.context,

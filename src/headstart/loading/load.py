@@ -25,6 +25,7 @@ from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.model import loading, native
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
+from headstart.model.threads import use_in_process
 from headstart.types import Rule
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ class Target:
     def __init__(self, source: str | Path = loading.BUNDLED, **options: Any) -> None:
         self.source = source
         self.options = TargetOptions(**options)
-        native.use_level(self.options.cpu_level)
+        use_in_process(self.options.threads)
         self.device = find_device(self.options.device)
-        check_quantize("quantize", self.options.quantize, self.device)
-        self.checkpoint = self._checkpoint(source, "target")
+        with native.using_level(self.options.cpu_level):
+            check_quantize("quantize", self.options.quantize, self.device)
+            self.checkpoint = self._checkpoint(source, "target")
         self._drafts: dict[tuple[str, torch.device], Checkpoint] = {}
 
     @property
@@ -85,8 +87,9 @@ class Target:
         Raises:
             NotEnoughMemory: they do not fit.
         """
-        preflight([self.checkpoint.need(0, self.options.quantize)], self.device)
-        return self.checkpoint.runner(self.options.quantize)
+        with native.using_level(self.options.cpu_level):
+            preflight([self.checkpoint.need(0, self.options.quantize)], self.device)
+            return self.checkpoint.runner(self.options.quantize)
 
     def engine(self, drafter: AnyDrafter | Sequence[AnyDrafter] | None = "auto", **options: Any) -> Engine:
         """An engine on this target, with a cache of its own.
@@ -110,16 +113,17 @@ class Target:
         """
         given = EngineOptions(**options)
         check_store(given.suffix_store)
-        place = self.device if given.draft_device is None else find_device(given.draft_device)
-        if given.draft_quantize != "auto":
-            check_quantize("draft_quantize", given.draft_quantize, place)
-        last = drafter[-1:] if isinstance(drafter, Sequence) and not isinstance(drafter, str) else [drafter]
-        choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
-        drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
-        return Assembly(
-            self.checkpoint, self.options.quantize, self.device, choice, drafts, place, given,
-            index=self._index(given, choice), fitting=self.options.max_length == "auto",
-        ).engine()  # fmt: skip
+        with native.using_level(self.options.cpu_level):
+            place = self.device if given.draft_device is None else find_device(given.draft_device)
+            if given.draft_quantize != "auto":
+                check_quantize("draft_quantize", given.draft_quantize, place)
+            last = drafter[-1:] if isinstance(drafter, Sequence) and not isinstance(drafter, str) else [drafter]
+            choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
+            drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
+            return Assembly(
+                self.checkpoint, self.options.quantize, self.device, choice, drafts, place, given,
+                index=self._index(given, choice), fitting=self.options.max_length == "auto",
+            ).engine()  # fmt: skip
 
     def _index(self, given: EngineOptions, choice: Choice) -> TextIndex | None:
         """The index of texts that drafters are to copy from; opened before weights are read.
@@ -210,6 +214,6 @@ def load(
     reject_unknown(options, ["target", "drafter", *target_names, *engine_names], "load")
     of_target = {name: options.pop(name) for name in target_names if name in options}
     EngineOptions(rule=rule, **options)  # a mistake should not cost the reading of a model
-    return Target(target, device=device, dtype=dtype, quantize=quantize, **of_target).engine(
-        drafter, rule=rule, **options
-    )
+    with native.using_level(of_target.get("cpu_level")):  # a target that has no engine leaves nothing behind
+        made = Target(target, device=device, dtype=dtype, quantize=quantize, **of_target)
+        return made.engine(drafter, rule=rule, **options)

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from headstart.base.cores import MOST as MOST_THREADS
+from headstart.base.cores import VARIABLE as THREADS
 from headstart.base.levels import VARIABLE, LevelName
 from headstart.base.options import check_choice, check_fields, option, strict
 from headstart.types import Rule, TreeKind
@@ -79,6 +81,12 @@ class TargetOptions:
         f"say; 'headstart info' lists those here. It holds for the whole process. Default: {VARIABLE} of the "
         "environment, or the best.",
         kind=LevelName,
+    )  # fmt: skip
+    threads: int | None = _target(
+        None, "Threads that compute. It holds for the whole process. Default: the cores that this process may use, and "
+        f"of a processor with two kinds of cores the fast ones; or {THREADS} of the environment. 'headstart info' says "
+        "how many that are.",
+        low=1, high=MOST_THREADS,
     )  # fmt: skip
     trust_remote_code: bool = _target(
         False, "Run Python code from the model's repository. Leave it off unless you have read that code."

@@ -9,6 +9,8 @@ import threading
 
 import torch
 
+from headstart.base.cores import find_cores
+
 _local = threading.local()
 
 
@@ -21,3 +23,12 @@ def threads() -> int:
     """The threads that a forward of the calling thread may use."""
     count: int | None = getattr(_local, "count", None)
     return torch.get_num_threads() if count is None else count
+
+
+def use_in_process(count: int | None) -> None:
+    """From now on, PyTorch uses so many threads, and with it all forwards of this process. None is as many as it does
+    already, or fewer where `base.cores` finds fewer cores that are worth it."""
+    if count is None:
+        count = min(torch.get_num_threads(), find_cores().threads)
+    if count != torch.get_num_threads():
+        torch.set_num_threads(count)

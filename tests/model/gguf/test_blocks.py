@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gguf
 import numpy as np
 import pytest
@@ -91,6 +93,21 @@ def test_blocks_of_zeros_of_mxfp4_have_scales_of_zero() -> None:
 def test_some_rows_are_the_rows_of_all() -> None:
     tensor = random_tensor("Q6_K")
     np.testing.assert_array_equal(floats(tensor, slice(2, 4)), floats(tensor)[2:4])
+
+
+@pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("rows", [slice(None), slice(1, 4), np.array([4, 0, 5])], ids=["all", "a slice", "some"])
+def test_codes_are_the_same_without_kernels(
+    name: str, rows: slice | np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor = random_tensor(name)
+    wide = np.concatenate([tensor.data, tensor.data], axis=1)[:, : tensor.data.shape[1]]  # rows with a gap between them
+    apart = replace(tensor, data=wide)
+    fast = [decoded(each, rows).codes for each in (tensor, apart)]
+    monkeypatch.setattr(native, "available", lambda: False)
+    for codes in fast:
+        np.testing.assert_array_equal(codes, decoded(tensor, rows).codes)
 
 
 def test_floats_have_no_codes() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.errors import DamagedModel
+from headstart.model import native
 from headstart.model.gguf.header import Tensor
 from headstart.model.grouped import GroupedWeights, Rows
 
@@ -124,7 +125,15 @@ def _half(blocks: Bytes, at: int) -> NDArray[np.float32]:
 
 
 def _nibbles(packed: Bytes) -> Bytes:
-    return np.concatenate((packed & 15, packed >> 4), axis=-1)
+    """Codes [rows, blocks, 2 size] of blocks that lie evenly [rows, blocks, size]: the low halves of all, then the
+    high."""
+    rows, count, size = packed.shape
+    even = packed.strides == (count * packed.strides[1], packed.strides[1], 1)
+    if not (even and native.available()):
+        return np.concatenate((packed & 15, packed >> 4), axis=-1)
+    codes = np.empty((rows, count, 2 * size), np.uint8)
+    native.kernels().nibbles(packed.ctypes.data, rows * count, packed.strides[1], size, codes.ctypes.data)
+    return codes
 
 
 def _fifth(packed: Bytes) -> Bytes:
@@ -212,8 +221,9 @@ def _scales_and_minimums(blocks: Bytes) -> tuple[NDArray[np.float32], NDArray[np
 
 def _chunks(packed: Bytes, size: int = 32) -> Bytes:
     """Nibbles [rows, blocks, 8, 32] of 128 bytes: each `size` bytes hold as many inputs low, and the next high."""
-    four = packed.reshape(*packed.shape[:2], -1, 1, size)
-    return np.concatenate((four & 15, four >> 4), axis=-2).reshape(*packed.shape[:2], 8, 32)
+    rows, count = packed.shape[:2]
+    parts = np.ascontiguousarray(packed).reshape(rows, -1, size)
+    return _nibbles(parts).reshape(rows, count, 8, 32)
 
 
 def _units(blocks: Bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

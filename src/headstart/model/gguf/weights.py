@@ -34,6 +34,9 @@ from headstart.model.recipes.experts import Experts
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
 
+_CODES_AT_ONCE = 1 << 20
+"""Codes that are read at a time."""
+
 
 def check_tensors(file: GgufFile, config: Any) -> None:
     """Compare the file's tensors with what the model needs, before any memory is taken.
@@ -213,7 +216,13 @@ def _side_by_side(
         for run in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1):
             tensor, first, count = parts[among[run[0]]]
             own = wanted[run] - (ends[among[run[0]]] - count) + first
-            codes = stacked([decoded(tensor, own[part]) for part in _slices(len(own), inputs)])
+            in_turn = np.array_equal(own, np.arange(own[0], own[0] + len(own)))  # a slice of them is not copied
+            codes = stacked(
+                [
+                    decoded(tensor, slice(own[0] + part.start, own[0] + part.stop) if in_turn else own[part])
+                    for part in _slices(len(own), inputs, _CODES_AT_ONCE)
+                ]
+            )
             if len(own) == count:  # all of it, and what is made of it stays
                 release(tensor.data[first : first + count])
             found.append(codes if belongs is None else replace(codes, order=belongs))
@@ -222,7 +231,7 @@ def _side_by_side(
     return StoredWeights((len(order), inputs), min(tensor.type.bits for tensor, _, _ in parts), rows_of)
 
 
-def _slices(rows: int, inputs: int) -> Iterator[slice]:
-    step = max(1, _AT_ONCE // inputs)
+def _slices(rows: int, inputs: int, at_once: int = _AT_ONCE) -> Iterator[slice]:
+    step = max(1, at_once // inputs)
     for first in range(0, rows, step):
         yield slice(first, min(rows, first + step))

@@ -12,7 +12,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from headstart.base.errors import InvalidOption, NotEnoughMemory
 from headstart.model.native.structs import Batch, Model, Product, difference
 
 __all__ = [
-    "LANES", "MAIN", "Here", "Kernels", "Unavailable", "available", "here", "kernels", "reason", "use_level",
+    "LANES", "MAIN", "Here", "Kernels", "Unavailable", "available", "here", "kernels", "reason", "using_level",
 ]  # fmt: skip
 
 MAIN = Path(__file__).with_name("decoder.cpp")
@@ -66,6 +67,7 @@ class Kernels:
         self.pack_whole = function("pack_whole", None, _pointer, *[_number] * 2, *[_pointer] * 2, _number)
         self.grouped_bytes = function("grouped_bytes", _number, ctypes.POINTER(Product))
         self.pack_grouped = function("pack_grouped", None, ctypes.POINTER(Product), *[_pointer] * 6, _number)
+        self.nibbles = function("nibbles", None, _pointer, *[_number] * 3, _pointer)
         self.round_groups = function("round_groups", None, _number, _pointer, _number, *[_pointer] * 3)
         self.unpack_grouped = function("unpack_grouped", None, ctypes.POINTER(Product), _pointer, _number, _pointer)
         self.activate = function("activate", None, _number, _pointer, _pointer, _pointer, _number)
@@ -130,26 +132,34 @@ def kernels() -> Kernels:
     return outcome
 
 
-def use_level(name: str | None) -> None:
+@contextmanager
+def using_level(name: str | None) -> Iterator[None]:
     """The kernels of this process, and what else is compiled, are to be of this level; None leaves that to the
-    environment.
+    environment. It is taken back if the block fails, unless kernels have been loaded.
 
     Raises:
         InvalidOption: there is no such level here, or kernels of another one are running.
     """
-    name = name or levels.forced()
-    if name is None:
-        return
-    compiling.check_level(name)
-    if name == levels.forced():
-        return
+    before = levels.force(_checked(name))
+    try:
+        yield
+    except BaseException:
+        if not _outcome.cache_info().currsize:
+            levels.force(before)
+        raise
+
+
+def _checked(name: str | None) -> str | None:
+    """The level that is to be forced by a call, if any."""
     found = _outcome() if _outcome.cache_info().currsize else None
-    if isinstance(found, Kernels) and found.library.level != name:
+    if (wanted := name or levels.forced()) is not None:
+        compiling.check_level(wanted)
+    if name is not None and name != levels.forced() and isinstance(found, Kernels) and found.library.level != name:
         raise InvalidOption(
             f"the level {name!r} comes too late: this process runs kernels of the level {found.library.level!r}",
             hint=f"name it before the first model is loaded, or set {levels.VARIABLE}",
         )
-    levels.force(name)
+    return name or levels.forced_by_call()
 
 
 @dataclass(frozen=True, slots=True)

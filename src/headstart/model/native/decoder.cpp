@@ -849,6 +849,16 @@ void headstart_pack_grouped(const Product *p, const uint8_t *codes, const float 
     });
 }
 
+// Codes of 4 bits from blocks of a file: of each block, `stride` bytes after the one before it, `size` bytes are taken, and
+// become as many codes of their low halves, then of their high ones.
+void headstart_nibbles(const uint8_t *from, int64_t blocks, int64_t stride, int64_t size, uint8_t *to) {
+    for (int64_t b = 0; b < blocks; b++, from += stride, to += 2 * size)
+        for (int64_t i = 0; i < size; i++) {
+            to[i] = from[i] & 15;
+            to[size + i] = from[i] >> 4;
+        }
+}
+
 // Groups of weights [groups, 32] to codes of 4 or 8 bits [groups, 32], scales and minimums [groups].
 void headstart_round_groups(int64_t bits, const float *from, int64_t groups, uint8_t *codes, float *scales,
                             float *minimums) {

@@ -234,14 +234,37 @@ struct Place {
     }
 };
 
-inline void put_code(int64_t bits, uint8_t *codes, int64_t in, int64_t n, uint8_t code) {
-    if (bits == 8) {
-        codes[in / 4 * 64 + n * 4 + in % 4] = code;
-        return;
+// Four codes, a byte each: the steps of a block are put into place as one number.
+inline uint32_t four_codes(const uint8_t *from, int64_t count) {
+    uint32_t codes = 0;
+    std::memcpy(&codes, from, count < 4 ? count : 4);
+    return codes;
+}
+
+inline void add_bits(uint8_t *to, uint32_t bits) {
+    uint32_t held;
+    std::memcpy(&held, to, sizeof held);
+    held |= bits;
+    std::memcpy(to, &held, sizeof held);
+}
+
+// The codes of so many outputs [count, stride], of which a block takes `inputs`.
+inline void put_codes(int64_t bits, const uint8_t *from, int64_t inputs, int64_t count, int64_t stride, uint8_t *codes) {
+    constexpr uint32_t EACH = 0x01010101;
+    for (int64_t in = 0; in < inputs; in += 4) {
+        if (bits == 8) {
+            for (int64_t n = 0; n < count; n++)
+                add_bits(codes + in / 4 * 64 + n * 4, four_codes(from + n * stride + in, inputs - in));
+            continue;
+        }
+        const Place at(bits, in, 0);
+        const uint32_t low = EACH * ((1u << at.low_bits) - 1), high = EACH * uint32_t(at.high_mask);
+        for (int64_t n = 0; n < count; n++) {
+            const uint32_t four = four_codes(from + n * stride + in, inputs - in);
+            add_bits(codes + at.low + n * 4, (four & low) << at.low_shift);
+            if (high) add_bits(codes + at.high + n * 4, (four >> at.low_bits & high) << at.high_shift);
+        }
     }
-    const Place at(bits, in, n);
-    codes[at.low] |= uint8_t((code & ((1 << at.low_bits) - 1)) << at.low_shift);
-    if (at.high_mask) codes[at.high] |= uint8_t((code >> at.low_bits) << at.high_shift);
 }
 
 inline int64_t code_at(int64_t bits, const uint8_t *codes, int64_t in, int64_t n) {
@@ -259,11 +282,11 @@ inline void pack_grouped(const Grouping &of, const GroupedSource &from, int64_t 
         const int64_t groups = of.groups(block), begin = block * UNIT;
         const int64_t end = begin + UNIT < of.inputs ? begin + UNIT : of.inputs;
         uint8_t *scales = to + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
-        for (int64_t n = 0; n < LANES && panel * LANES + n < outputs; n++) {
+        const int64_t left = outputs - panel * LANES, here = left < LANES ? left : LANES;
+        put_codes(of.bits, from.codes + panel * LANES * of.inputs + begin, end - begin, here, of.inputs, to);
+        for (int64_t n = 0; n < here; n++) {
             const int64_t output = panel * LANES + n, first = output * all + begin / of.group;
             const int64_t unit = output * of.blocks() + block;
-            for (int64_t i = begin; i < end; i++)
-                put_code(of.bits, to, i - begin, n, from.codes[output * of.inputs + i]);
             pack_scales(of, from.scales + first, from.scale_units ? from.scale_units + unit : nullptr, groups, n, scales);
             if (of.minimum == STORED)
                 pack_scales(of, from.minimums + first, from.minimum_units ? from.minimum_units + unit : nullptr, groups,
