@@ -182,6 +182,31 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 65536, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
         "rope_parameters": _default(5e6),
     },
+    "lfm2-8b-a1b": {
+        **_LFM2, "model_type": "lfm2_moe", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168,
+        "num_attention_heads": 32, "num_hidden_layers": 24, "moe_intermediate_size": 1792, "num_experts": 32,
+        "num_experts_per_tok": 4, "num_dense_layers": 2, "norm_topk_prob": True, "use_expert_bias": True,
+        "routed_scaling_factor": 1.0,
+        "layer_types": ["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)],
+    },
+    "qwen3-30b-a3b": {
+        "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 6144,
+        "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+        "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False, "rope_parameters": _default(1e6),
+    },
+    "gpt-oss-20b": {
+        "model_type": "gpt_oss", "vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
+        "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+        "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "attention_bias": True,
+        "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+        "layer_types": ["full_attention" if i % 2 else "sliding_attention" for i in range(24)],
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "original_max_position_embeddings": 4096, "truncate": False,
+        },
+    },
 }  # fmt: skip
 """By name: what the published config.json of each says of its shape."""
 
