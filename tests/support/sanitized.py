@@ -64,6 +64,18 @@ def hybrid_of(kind: str) -> ModelRunner:
     return ModelRunner(adopt(tf.AutoModelForCausalLM.from_config(configs[kind]())), decoder="fused")
 
 
+def latent_of(dtype: torch.dtype, quantize: str | None = None) -> ModelRunner:
+    """Latent attention of two layers, whose heads are no whole block, and whose queries are wider than its rows."""
+    config = tf.DeepseekV3Config(
+        vocab_size=37, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=3,
+        num_key_value_heads=3, kv_lora_rank=48, q_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=80,
+        v_head_dim=96, first_k_dense_replace=2, max_position_embeddings=CAPACITY,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )  # fmt: skip
+    model = tf.AutoModelForCausalLM.from_config(config).to(dtype)
+    return ModelRunner(adopt(model), decoder="fused", quantize=quantize)
+
+
 def run(runner: ModelRunner) -> None:
     """Chains, trees and prompts beside each other; early exits and taps; and the last slot full to its last token."""
     cache = runner.new_cache(3)
@@ -110,12 +122,15 @@ def main(sources: Path, directory: Path) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         for window in (None, 7):
             run(runner_of(dtype, None, window))
+    for dtype in (torch.float32, torch.bfloat16):
+        run(latent_of(dtype))
     for kind in ("lfm2", "qwen3_5", "granite"):
         run(hybrid_of(kind))
     if native.kernels().supported(native.INT8):
         run(runner_of(torch.float32, "int8", None))
     if native.kernels().supported(native.GROUPED4):
         run(runner_of(torch.bfloat16, "int4", None))
+        run(latent_of(torch.bfloat16, "int4"))
         several_kinds()
     print("ran to the end")
 
