@@ -135,7 +135,7 @@ _CALLED = {
     "olmo3": "olmo2", **gguf_hybrids.ARCHITECTURES, **gguf_mixtures.ARCHITECTURES,
 }  # fmt: skip
 _ALWAYS_FLOATS = (
-    "attn_q_norm.weight", "attn_k_norm.weight", "exps.bias", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
+    "attn_q_norm.weight", "attn_k_norm.weight", "exp_probs_b.bias", "exps.bias", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
     "position_embd.weight", "shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight",
 )  # fmt: skip
 _NEIGHBOURS = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "nemotron_h", "olmo", "smollm3")
