@@ -638,7 +638,9 @@ def _of_mixtures(config: Any) -> dict[str, Any]:
         "expert_count": count,
         "expert_used_count": next(n for name in _CHOSEN if (n := getattr(config, name, None))),
         "expert_feed_forward_length": getattr(config, "moe_intermediate_size", None),
-        "expert_shared_feed_forward_length": next((n for name in _SHARED_WIDTH if (n := getattr(config, name, 0))), None),
+        "expert_shared_feed_forward_length": next(
+            (n for name in _SHARED_WIDTH if (n := getattr(config, name, 0))), None
+        ),
     }
     if kind == "gpt_oss":
         rope = config.rope_parameters

@@ -135,7 +135,8 @@ _CALLED = {
     "olmo3": "olmo2", **gguf_hybrids.ARCHITECTURES, **gguf_mixtures.ARCHITECTURES,
 }  # fmt: skip
 _ALWAYS_FLOATS = (
-    "attn_q_norm.weight", "attn_k_norm.weight", "exps.bias", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
+    "attn_q_norm.weight", "attn_k_norm.weight", "exp_probs_b.bias", "exps.bias", "ffn_gate_inp.weight",
+    "ffn_gate_inp_shexp.weight",
     "position_embd.weight", "shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight",
 )  # fmt: skip
 _NEIGHBOURS = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "nemotron_h", "olmo", "smollm3")
@@ -193,7 +194,7 @@ def quantised(model: Any, kind: Q) -> Any:
     copy.load_state_dict(model.state_dict())
     with torch.no_grad():
         for name, parameter in copy.named_parameters():
-            stored = stored_name(copy.config, name)
+            stored = stored_name(copy.config, name) if parameter.dim() > 1 else ""
             if parameter.dim() == 3 and stored.endswith("_exps.weight"):
                 for matrix in parameter.mT if copy.config.model_type == "gpt_oss" else parameter:
                     matrix.copy_(_rounded(matrix, kind))

@@ -108,6 +108,8 @@ MIXTURES: dict[str, Callable[[], Any]] = {
 def metadata(config: Any) -> dict[str, Any]:
     """Below the architecture's name, beside what it writes of other models or, where None, instead of it."""
     kind = config.model_type
+    if kind not in {each().model_type for each in MIXTURES.values()}:
+        return {}
     experts = next(
         (
             getattr(config, name)

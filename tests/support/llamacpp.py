@@ -108,7 +108,6 @@ FILES = (*FLOATS, *(f"{name}, {kind.name}" for name in WIDE for kind in _ASKED.g
 """The names of all files."""
 
 
-
 def write_case(path: Path, name: str) -> Any:
     """The file of one of `FILES`, without a tokenizer. Returns the model, whose matrices are other ones where the file
     holds random blocks."""

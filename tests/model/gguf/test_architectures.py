@@ -16,6 +16,7 @@ import pytest
 import torch
 from support.families import TOKENS, random_model
 from support.gguf_files import Q, architecture_of, quantised, write
+from support.gguf_mixtures import MIXTURES
 from support.gguf_models import IDS, KINDS, LENGTH, MODELS, made, off, run
 from support.hybrids import HYBRIDS
 from torch import Tensor
@@ -75,13 +76,13 @@ def test_codes_are_those_of_the_original(name: str, kind: Q, tmp_path: Path) -> 
 
 
 def test_every_architecture_is_tested() -> None:
-    assert {architecture_of(config()) for config in MODELS.values()} == set(ARCHITECTURES)
+    assert {architecture_of(config()) for config in (*MODELS.values(), *MIXTURES.values())} == set(ARCHITECTURES)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *(name for name in MIXTURES if name != "qwen3_next")])
 def test_names_are_those_of_the_converter(name: str) -> None:
     """Each matrix is called as one that the package lists for the architecture."""
-    config = MODELS[name]()
+    config = (MODELS | MIXTURES)[name]()
     architecture = {called: each for each, called in gguf.MODEL_ARCH_NAMES.items()}[architecture_of(config)]
     listed = {gguf.TENSOR_NAMES[each].replace("{bid}", "0") for each in gguf.MODEL_TENSORS[architecture]} | {"output"}
     names = Names(recipe_of(config), ARCHITECTURES[architecture_of(config)])

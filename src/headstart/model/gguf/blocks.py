@@ -96,7 +96,12 @@ def _iq4_nl(blocks: Bytes) -> GroupedWeights:
 
 def _mxfp4(blocks: Bytes) -> GroupedWeights:
     """A byte of exponent, counted from -128 for doubled numbers, and 16 of nibbles into a table."""
-    codes, exponents = _nibbles(blocks[..., 1:]), blocks[..., 0].astype(np.int32) - 128
+    return mxfp4(_nibbles(blocks[..., 1:]), blocks[..., 0].astype(np.int32) - 128)
+
+
+def mxfp4(codes: Bytes, exponents: NDArray[np.int32]) -> GroupedWeights:
+    """Weights of codes [rows, groups, 32] into the table, with exponents [rows, groups]. Scales that would make numbers
+    too large are NaN."""
     scales = np.where(exponents < _TOO_LARGE, np.ldexp(np.float32(1), exponents), np.float32("nan"))
     scales[~(codes & 7).any(axis=-1)] = 0  # blocks of zeros have the smallest exponent, which no normal float32 has
     return _made(codes, 4, scales.astype(np.float32), None, table=MXFP4)

@@ -80,7 +80,7 @@ class Names:
             count, *each = shape
             outputs, *inputs = reversed(each) if experts.transposed else each
             return [(count, outputs // len(tensors), *inputs) for _ in tensors]
-        if tensors[0].endswith(".ssm_ba.weight"):
+        if any(name.endswith(".ssm_ba.weight") for name in tensors):
             return [(2 * shape[0], *shape[1:])]
         if self.transposed(parameter):
             shape = shape[::-1]

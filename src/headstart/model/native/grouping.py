@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headstart.model import native
 from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights, JoinedWeights
-from headstart.model.native.memory import Pointed, aligned
+from headstart.model.native.memory import Pointed, Room, aligned
 from headstart.model.native.structs import Product
 
 FLOATS, HALVES, UNITS, POWERS = range(4)
@@ -86,8 +86,11 @@ _KINDS = {
 }  # fmt: skip
 
 
-def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | None) -> Product:
-    """A product of these weights, laid out for the kernels and kept alive by `of`."""
+def grouped_product(
+    of: Pointed, weights: GroupedWeights, bias: torch.Tensor | None, room: Room | None = None
+) -> Product:
+    """A product of these weights, laid out for the kernels and kept alive by `of`. room: where they go; None for memory
+    of their own."""
     form, kernels = form_of(weights), native.kernels()
     outputs, inputs = weights.codes.shape
     kind = kind_of_codes(weights.bits, weights.group, inputs)
@@ -95,7 +98,7 @@ def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | N
         bias=of.gain(bias), inputs=inputs, outputs=outputs, kind=kind, group=weights.group, scales=form.scales,
         minimum=form.minimum, results=outputs,
     )  # fmt: skip
-    packed = aligned(kernels.grouped_bytes(product))
+    packed = (aligned if room is None else room.take)(kernels.grouped_bytes(product))
     arrays = (weights.codes, weights.scales, weights.minimums, weights.scale_units, weights.minimum_units)
     held = [None if array is None else np.ascontiguousarray(array) for array in arrays]
     addresses = [None if array is None else array.ctypes.data for array in held]
@@ -108,23 +111,26 @@ def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | N
     return product
 
 
-def joined_product(of: Pointed, weights: JoinedWeights, bias: torch.Tensor | None) -> Product:
-    """A product of these weights, each part in codes of its own."""
+def joined_product(of: Pointed, weights: JoinedWeights, bias: torch.Tensor | None, room: Room | None = None) -> Product:
+    """A product of these weights, each part in codes of its own. room: see `grouped_product`."""
     ends = list(itertools.accumulate(part.shape[0] for part in weights.parts))
     products = []
     for part, end in zip(weights.parts, ends, strict=True):
         own = None if bias is None else bias[end - part.shape[0] : end]
-        products.append(grouped_product(of, part, own))
+        products.append(grouped_product(of, part, own, room))
         products[-1].results = ends[-1]
     for product, more in itertools.pairwise(products):
         product.more = of.structure(more)
     return products[0]
 
 
-def channel_product(of: Pointed, weights: ChannelWeights, bias: torch.Tensor | None) -> Product:
-    """A product of weights that are int8 with a scale for each output: they are laid out as they are."""
+def channel_product(
+    of: Pointed, weights: ChannelWeights, bias: torch.Tensor | None, room: Room | None = None
+) -> Product:
+    """A product of weights that are int8 with a scale for each output: they are laid out as they are. room: see
+    `grouped_product`."""
     kernels, (outputs, inputs) = native.kernels(), weights.shape
-    packed = aligned(kernels.packed_bytes(native.INT8, inputs, outputs))
+    packed = (aligned if room is None else room.take)(kernels.packed_bytes(native.INT8, inputs, outputs))
     shift = torch.empty(outputs, dtype=torch.int32)
     addresses = of.pointer(packed), of.pointer(torch.from_numpy(weights.scales)), of.pointer(shift)
     codes = np.ascontiguousarray(weights.codes)

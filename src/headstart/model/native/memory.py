@@ -36,6 +36,23 @@ class Pointed:
         return None if gain is None else self.pointer(gain.float())
 
 
+class Room:
+    """Memory for so many pieces of the size of the first, in one block: a system gives a process some ten thousand
+    blocks. Where others no longer fit, an eighth as many follow in another block, and so on."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._block = count, torch.empty(0, dtype=torch.uint8)
+
+    def take(self, size: int) -> Tensor:
+        """Memory for the next piece, as `aligned` makes it."""
+        whole = -(-size // 64) * 64
+        if whole > len(self._block):
+            self._block = aligned(self._count * whole)
+            self._count = max(1, self._count // 8)
+        found, self._block = self._block[:size], self._block[whole:]
+        return found
+
+
 def aligned(size: int) -> Tensor:
     """So many bytes, not set to anything. The first one begins a cache line, as a tile's rows must.
 

@@ -13,7 +13,7 @@ from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear, by_output, coded
 from headstart.model.grouped import ChannelWeights, JoinedWeights
 from headstart.model.native.grouping import channel_product, grouped_product, joined_product
-from headstart.model.native.memory import Pointed, aligned
+from headstart.model.native.memory import Pointed, Room, aligned
 from headstart.model.native.structs import Product
 
 log = logging.getLogger(__name__)
@@ -65,31 +65,27 @@ class NativeWeights(Pointed):
         super().__init__()
         self.kind = kind
 
-    def product(self, linear: nn.Module, kind: int | None = None) -> Product:
-        """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind."""
+    def product(self, linear: nn.Module, kind: int | None = None, room: Room | None = None) -> Product:
+        """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind. room:
+        where they go; None for memory of their own."""
         if isinstance(linear, GroupedLinear):
             coded = linear.weights
             match coded:
                 case ChannelWeights():
-                    return channel_product(self, coded, linear.bias)
+                    return channel_product(self, coded, linear.bias, room)
                 case JoinedWeights():
-                    return joined_product(self, coded, linear.bias)
+                    return joined_product(self, coded, linear.bias, room)
                 case _:
-                    return grouped_product(self, coded, linear.bias)
+                    return grouped_product(self, coded, linear.bias, room)
         if not isinstance(linear, nn.Linear):
             raise UnsupportedModel(
                 f"the row kernels do not take a layer of the type {type(linear).__name__}",
                 hint="layers are plain nn.Linear, or grouped weights",
             )
         kind = self.kind if kind is None else kind
-        return self._packed(
-            linear, kind, aligned(native.kernels().packed_bytes(kind, linear.in_features, linear.out_features))
-        )
-
-    def _packed(self, linear: nn.Linear, kind: int, packed: torch.Tensor) -> Product:
-        """The product of a layer whose weights are laid out in `packed`."""
         kernels, weight = native.kernels(), linear.weight.detach().contiguous()
         outputs, inputs = weight.shape
+        packed = (aligned if room is None else room.take)(kernels.packed_bytes(kind, inputs, outputs))
         scale, shift = torch.empty(outputs), torch.empty(outputs, dtype=torch.int32)
         addresses = [self.pointer(tensor) for tensor in (packed, scale, shift)]
         kernels.pack(
@@ -104,17 +100,8 @@ class NativeWeights(Pointed):
         return Product(*addresses, self.gain(linear.bias), inputs, outputs, kind, results=outputs)
 
     def products(self, linears: Iterable[nn.Module], count: int) -> int:
-        """The address of the products of so many layers, one after the other. Numbers of the size of the first lie in
-        one piece of memory: a system gives a process some ten thousand of those."""
-        made, block, taken = (Product * count)(), torch.empty(0, dtype=torch.uint8), 0
+        """The address of the products of so many layers, one after the other, which share a block of memory."""
+        made, room = (Product * count)(), Room(count)
         for number, linear in enumerate(linears):
-            size = 0
-            if isinstance(linear, nn.Linear):
-                size = native.kernels().packed_bytes(self.kind, linear.in_features, linear.out_features)
-                block = aligned(count * size) if number == 0 else block
-            if isinstance(linear, nn.Linear) and taken + size <= len(block):
-                made[number] = self._packed(linear, self.kind, block[taken : taken + size])
-                taken += size
-            else:
-                made[number] = self.product(linear)
+            made[number] = self.product(linear, room=room)
         return self.structure(made)

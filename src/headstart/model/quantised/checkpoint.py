@@ -13,12 +13,15 @@ from torch import Tensor, nn
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
 from headstart.model.coded import empty, fits_kernels, joined_with, with_codes, without_memory
-from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.decoders.grouped import GroupedExperts, GroupedLinear
 from headstart.model.grouped import ChannelWeights, GroupedWeights, Rows, StoredWeights
 from headstart.model.hub import folder_of
 from headstart.model.quantised.layout import FLOATS, Layout, Outputs
+from headstart.model.quantised.mxfp4 import ExpertsOfCodes, Mxfp4
 from headstart.model.quantised.settings import layout_of
 from headstart.model.quantised.tensors import Tensors
+from headstart.model.recipes import find_recipe
+from headstart.model.recipes.experts import Experts
 from headstart.model.wrappers import names_of
 
 __all__ = ["blocks", "check", "load_model", "load_packed", "must_be_asked", "packed_bytes"]
@@ -80,11 +83,21 @@ class QuantisedCheckpoint:
 
         return StoredWeights(shape, self.layout.bits, rows_of, self.layout.by_output)
 
+    def of_experts(self, parameter: str) -> bool:
+        """Whether a parameter is experts in codes."""
+        return f"{parameter}_blocks" in self.tensors.names
+
+    def experts(self, parameter: str) -> ExpertsOfCodes:
+        """Such experts."""
+        return ExpertsOfCodes(self.tensors, parameter, self.shapes[parameter])
+
     def fill(self, model: nn.Module) -> None:
         """Read the parameters and stored buffers of a model on the CPU."""
         for name, parameter in _stored(model):
             module, _, kind = name.rpartition(".")
-            if kind == "weight" and self.coded(module):
+            if self.of_experts(name):
+                self.experts(name).fill(parameter.data)
+            elif kind == "weight" and self.coded(module):
                 shape = self._shape(module)
                 for first, end in _steps(*shape):
                     part = self.layout.numbers(Outputs(self.tensors, module, shape, first, end))
@@ -100,6 +113,9 @@ class QuantisedCheckpoint:
         tensors, left = self.tensors, set(self.tensors.names)
         for name, shape in self.shapes.items():
             module = name.rpartition(".")[0]
+            if self.of_experts(name) and len(shape) == 3 and isinstance(self.layout, Mxfp4):
+                left -= self.experts(name).names
+                continue
             if name in linears and self.coded(module):
                 left -= self._check_parts(module)
                 continue
@@ -198,7 +214,14 @@ def load_packed(source: str | Path, config: Any, dtype: torch.dtype) -> Any:
             return None
         return GroupedLinear(read.matrix(name), None if module.bias is None else read.tensors.floats(f"{name}.bias"))
 
-    model = with_codes(read.config, dtype, coded)
+    def experts(name: str, of: Experts) -> GroupedExperts | None:
+        if not read.of_experts(name):
+            return None
+        twined = of.interleaved and name.rpartition(".")[2] != of.down.rpartition(".")[2]
+        held = read.experts(name).matrices(interleaved=twined)
+        return GroupedExperts(held, dtype, transposed=of.transposed, interleaved=twined)
+
+    model = with_codes(read.config, dtype, coded, experts)
     read.fill(model)
     return model.eval()
 
@@ -212,12 +235,18 @@ def packed_bytes(source: str, config: Any, dtype: torch.dtype, *, read: bool = F
     tied = bool(config.get_text_config().tie_word_embeddings)
     wide, total = float(torch.finfo(dtype).bits), 0.0
     known = QuantisedCheckpoint(Path(source), config) if Path(source).is_dir() else None
+    mixtures = recipe.experts if (recipe := find_recipe(plain(config))) is not None else []
+    read_of = max((each.router.chosen / each.count for each in mixtures), default=1.0)
     for name, parameter in model.named_parameters():
         if read and not tied and "embed_tokens" in name:
             continue
         module = name.rpartition(".")[0]
         coded = known.coded(module) if known is not None else parameter.dim() == 2 and ".layers." in name
-        total += parameter.numel() * (layout.bits_of_a_weight if coded else wide) / 8
+        part = 1.0
+        if isinstance(layout, Mxfp4):
+            coded = known.of_experts(name) if known is not None else parameter.dim() == 3
+            part = read_of if coded and read else 1.0
+        total += part * parameter.numel() * (layout.bits_of_a_weight if coded else wide) / 8
     return int(total)
 
 

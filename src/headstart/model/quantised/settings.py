@@ -8,11 +8,11 @@ from typing import Any
 from headstart.base.errors import UnsupportedModel
 from headstart.model.quantised.formats import BLOCK, Awq, Channels, Fp8, Gptq, Packed
 from headstart.model.quantised.layout import Layout
+from headstart.model.quantised.mxfp4 import Mxfp4
 
 _OTHERS = {
     "bitsandbytes": "its table of 16 numbers and its outliers are no whole numbers",
     "torchao": "its tensors are objects of that library, in layouts of certain devices",
-    "mxfp4": "its codes are floats of four bits",
 }
 _WAY_OUT = "give the original checkpoint, or a GGUF file of it; quantize='int4' or 'int8' rounds an original here"
 
@@ -48,7 +48,7 @@ def layout_of(config: Any) -> Layout | None:
     method = str(settings.get("quant_method", settings.get("quant_type", "an unnamed method")))
     readers: dict[str, Callable[[Mapping[str, Any]], Layout]] = {
         "gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed, "compressed_tensors": _compressed,
-        "fp8": _fp8,
+        "fp8": _fp8, "mxfp4": _mxfp4,
     }  # fmt: skip
     if method not in readers:
         why = _OTHERS.get(method, "it is not known here")
@@ -122,6 +122,11 @@ def _fp8(settings: Mapping[str, Any]) -> Fp8:
     if block not in (None, [BLOCK, BLOCK]):
         raise _refused("FP8", "weight_block_size", block)
     return Fp8("FP8")
+
+
+def _mxfp4(settings: Mapping[str, Any]) -> Mxfp4:
+    _check(settings, "MXFP4", {"modules_to_not_convert", "quant_method"})
+    return Mxfp4()
 
 
 def _check(settings: Mapping[str, Any], name: str, known: set[str]) -> None:
