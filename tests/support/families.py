@@ -279,7 +279,7 @@ _LINEAR_FIRST = ["linear_attention", "full_attention"] * 2
 def _granite_hybrid(**more: Any) -> Any:
     sizes = _wide(rms_norm_eps=EPS, num_local_experts=0, shared_intermediate_size=80, layer_types=_LINEAR_FIRST)
     return tf.GraniteMoeHybridConfig(
-        **sizes | {"rms_norm_eps": EPS},
+        **sizes | {"rms_norm_eps": EPS} | more,
         mamba_n_heads=8,
         mamba_d_head=16,
         mamba_d_state=32,
@@ -290,7 +290,6 @@ def _granite_hybrid(**more: Any) -> Any:
         residual_multiplier=0.43,
         attention_multiplier=0.17,
         attention_bias=True,
-        **more,
     )
 
 
@@ -387,9 +386,23 @@ FAMILIES |= {
 """With a third of recurrent layers at least, and attention between them."""
 
 
+_PARTIAL_HALF = _PARTIAL | {"partial_rotary_factor": 0.5}
+_DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 32,
+    "linear_conv_kernel_dim": 3,
+}  # fmt: skip
+
+
+def _granite_moe(**more: Any) -> dict[str, Any]:
+    return _wide(rope_parameters=_YARN, attention_bias=True, num_local_experts=8, num_experts_per_tok=3) | {
+        "rms_norm_eps": EPS, "intermediate_size": 32, "embedding_multiplier": 3.1, "logits_scaling": 0.6,
+        "residual_multiplier": 0.43, "attention_multiplier": 0.17,
+    } | more  # fmt: skip
+
+
 def _experts(**more: Any) -> dict[str, Any]:
     """Sizes of a mixture as most configs call them."""
-    return _sizes(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32) | more
+    return _sizes(**{"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32} | more)
 
 
 FAMILIES |= {
@@ -397,6 +410,109 @@ FAMILIES |= {
         **_experts(rope_parameters=_YARN, attention_bias=True, norm_topk_prob=True, mlp_only_layers=[1, 3])
     ),
     "qwen3_moe, every other": lambda: tf.Qwen3MoeConfig(**_experts(decoder_sparse_step=2)),
+    "qwen2_moe": lambda: tf.Qwen2MoeConfig(
+        **_experts(shared_expert_intermediate_size=48, use_sliding_window=True, sliding_window=WINDOW),
+        layer_types=_ALTERNATING,
+    ),
+    "mixtral": lambda: tf.MixtralConfig(
+        **_sizes(num_local_experts=8, num_experts_per_tok=3, sliding_window=WINDOW, rope_parameters=_YARN)
+    ),
+    "granitemoe": lambda: tf.GraniteMoeConfig(**_granite_moe()),
+    "granitemoeshared": lambda: tf.GraniteMoeSharedConfig(**_granite_moe(shared_intermediate_size=48)),
+    "granitemoehybrid, experts": lambda: _granite_hybrid(
+        num_local_experts=8, num_experts_per_tok=3, intermediate_size=32
+    ),
+    "olmoe": lambda: tf.OlmoeConfig(
+        **_wide(rope_parameters=_YARN, attention_bias=True, num_key_value_heads=2) | {"intermediate_size": 32},
+        rms_norm_eps=EPS,
+        num_experts=8,
+        num_experts_per_tok=3,
+        norm_topk_prob=True,
+    ),
+    "qwen3_5_moe_text": lambda: tf.Qwen3_5MoeTextConfig(
+        **_experts(rope_parameters=_MROPE, attention_bias=True, layer_types=_LINEAR_FIRST, intermediate_size=None),
+        shared_expert_intermediate_size=48,
+        **_DELTA,
+    ),
+    "qwen3_next": lambda: tf.Qwen3NextConfig(
+        **_experts(rope_parameters=_PARTIAL_HALF, attention_bias=True, layer_types=_LINEAR_FIRST, mlp_only_layers=[1]),
+        shared_expert_intermediate_size=48,
+        **_DELTA,
+    ),
+    "lfm2_moe": lambda: tf.Lfm2MoeConfig(
+        **_wide(num_key_value_heads=2, norm_eps=EPS, layer_types=["conv", "full_attention"] * 3, num_hidden_layers=6),
+        conv_bias=True,
+        conv_L_cache=4,
+        rope_parameters=_YARN,
+        num_dense_layers=2,
+        num_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=32,
+        routed_scaling_factor=1.7,
+    ),
+    "glm4_moe": lambda: tf.Glm4MoeConfig(
+        **_sizes(rope_parameters=_PARTIAL_HALF, attention_bias=True, use_qk_norm=True, moe_intermediate_size=32),
+        n_routed_experts=12,
+        num_experts_per_tok=3,
+        n_shared_experts=2,
+        n_group=4,
+        topk_group=2,
+        first_k_dense_replace=2,
+        routed_scaling_factor=1.7,
+    ),
+    "gpt_oss": lambda: tf.GptOssConfig(
+        **_sizes(
+            sliding_window=WINDOW,
+            layer_types=_ALTERNATING,
+            rope_parameters=_YARN | {"truncate": False},
+            num_local_experts=8,
+            num_experts_per_tok=3,
+            intermediate_size=32,
+            swiglu_limit=0.3,
+            swiglu_alpha=2.5,
+        )
+    ),
+    "gemma4_text, experts": lambda: tf.Gemma4TextConfig(
+        **_gemma4(
+            layer_types=_ALTERNATING,
+            hidden_size_per_layer_input=32,
+            enable_moe_block=True,
+            num_experts=8,
+            top_k_experts=3,
+            moe_intermediate_size=32,
+        )
+    ),
+    "nemotron_h, experts": lambda: tf.NemotronHConfig(
+        **{name: size for name, size in _sizes().items() if name not in ("num_hidden_layers", "rms_norm_eps")},
+        layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+        layer_norm_epsilon=EPS,
+        mamba_num_heads=8,
+        time_step_min=1e-9,
+        mamba_head_dim=16,
+        ssm_state_size=32,
+        n_groups=2,
+        conv_kernel=3,
+        n_routed_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=32,
+        moe_shared_expert_intermediate_size=48,
+        routed_scaling_factor=1.7,
+        n_group=2,
+        topk_group=1,
+    ),
+    "ernie4_5_moe": lambda: tf.Ernie4_5_MoeConfig(
+        **_sizes(use_bias=True, rope_parameters=_LINEAR, moe_intermediate_size=32),
+        moe_num_experts=8,
+        moe_k=3,
+        moe_num_shared_experts=2,
+        moe_layer_start_index=2,
+    ),
+    "minimax_m2": lambda: tf.MiniMaxM2Config(
+        **_sizes(rope_parameters=_PARTIAL_HALF, num_local_experts=8, num_experts_per_tok=3, intermediate_size=32)
+    ),
+    "hunyuan_v1_moe": lambda: tf.HunYuanMoEV1Config(
+        **_sizes(attention_bias=True, rope_parameters=_ALPHA, num_experts=8, moe_topk=3, intermediate_size=32)
+    ),
 }
 """With experts. Weights that are no sums of 1 would show if they were made such."""
 

@@ -41,8 +41,9 @@ CLEAR = 1e-4
 """An error in float32 that no rounding makes."""
 LENGTH = 128
 
-UNDRIVEN = "falcon"
-"""Families whose modules do not hand their attention over: they run by their recipe or not at all."""
+UNDRIVEN = ("falcon", "qwen2_moe")
+"""Families whose modules do not hand their attention over, or not their windows: they run by their recipe or not at
+all."""
 
 
 @cache

@@ -18,6 +18,10 @@ from headstart.model.decoders.attention import attending
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
 from headstart.model.recipes import find_recipe
+from headstart.model.recipes.recipe import windows_of
+
+WITHOUT_WINDOWS = ("qwen2_moe",)
+"""Model types whose modules leave sliding windows to the mask, and do not tell attention of them."""
 
 
 class ModulesDecoder:
@@ -39,6 +43,8 @@ class ModulesDecoder:
         recipe = find_recipe(model.config)
         if recipe is not None and recipe.recurrent:
             return None  # the modules would begin each forward with an empty state
+        if recipe is not None and model.config.model_type in WITHOUT_WINDOWS and windows_of(recipe.layers) != [None]:
+            return None
         if quantize == "int8" and not linears.can_quantize(model.device):
             return None
         quantize = "int8" if quantize == "int8" else None

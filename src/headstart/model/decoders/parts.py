@@ -223,7 +223,18 @@ def mixer_inputs(owner: Any, mixer: Recurrent) -> Any:
     """One layer that computes what a recurrent layer reads, in the order that its class says."""
     linear = side_by_side([part(owner, name) for name in mixer.inputs])
     _check_outputs(linear.out_features, mixer.outputs, mixer.inputs)
+    if isinstance(mixer, DeltaRule) and mixer.by_key_head:
+        return _reordered(linear, _by_part(mixer))
     return linear
+
+
+def _by_part(mixer: DeltaRule) -> Tensor:
+    """Which output of the stored layers, which lie by key heads, each output of ours is."""
+    heads, each = mixer.key_heads, mixer.heads // mixer.key_heads
+    sizes = (mixer.key_dim, mixer.key_dim, each * mixer.value_dim, each * mixer.value_dim)
+    wide = torch.arange(heads * sum(sizes)).view(heads, -1).split(sizes, 1)
+    gates = heads * sum(sizes) + torch.arange(2 * mixer.heads).view(heads, 2, each)
+    return torch.cat([rows.reshape(-1) for rows in (*wide, gates[:, 0], gates[:, 1])])
 
 
 def convolution(owner: Any, mixer: Recurrent) -> tuple[Tensor, Tensor | None]:
@@ -301,7 +312,9 @@ def angles(
     """Cosine and sine [length, rotary / 2] in float32 of each angle, from the model's rotary module."""
     module = rope.module or recipe.rotary
     assert module is not None, "a recipe with rotation names its module"
-    cos, sin = rotation(part(model, module), length, device, table=rope.table, pairs=rope.table_pairs)
+    cos, sin = rotation(
+        part(model, module), length, device, table=rope.table, pairs=rope.table_pairs, once=rope.table_once
+    )
     if 2 * cos.shape[-1] != rope.rotary:
         raise UnsupportedModel(
             f"{2 * cos.shape[-1]} numbers of a head turn, and by the config {rope.rotary}",
@@ -311,12 +324,19 @@ def angles(
 
 
 def rotation(
-    rotary: Any, length: int, device: torch.device | None = None, *, table: str | None = None, pairs: bool = False
+    rotary: Any,
+    length: int,
+    device: torch.device | None = None,
+    *,
+    table: str | None = None,
+    pairs: bool = False,
+    once: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and sine [length, dim / 2] in float32, of a rotary module of transformers. table, pairs: see `Rope`."""
+    """Cosine and sine [length, dim / 2] in float32, of a rotary module of transformers. table, pairs, once: see
+    `Rope`."""
     given = (torch.empty(1, device=device), torch.arange(length, device=device)[None])
     cos, sin = rotary(*given) if table is None else rotary(*given, table)
-    half = slice(None, None, 2) if pairs else slice(cos.shape[-1] // 2)
+    half = slice(None, None, 2) if pairs else slice(None) if once else slice(cos.shape[-1] // 2)
     return cos[0, :, half].float().contiguous(), sin[0, :, half].float().contiguous()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headstart.model.recipes.recipe import Activation, Attention, Layer, Mlp, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Activation, Attention, Experts, Layer, Mlp, Norm, Recipe, Rope
 from headstart.model.recipes.stated import FIXED_ROPE, Stated
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -71,11 +71,12 @@ def mlp(stated: Stated, field: str = "hidden_act") -> Mlp:
     return Mlp(stated.intermediate_size, activation(stated, field))
 
 
-def layer(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) -> Layer:
-    """A layer as Llama's, without a window. more, kinds: of the rotation, see `Stated.rope`."""
+def layer(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE, feed_forward: Experts | None = None) -> Layer:
+    """A layer as Llama's, without a window. more, kinds: of the rotation, see `Stated.rope`. feed_forward: in place of
+    Llama's MLP."""
     return Layer(
         attention(stated, *more, kinds=kinds),
-        mlp(stated),
+        feed_forward or mlp(stated),
         rms(stated, "input_layernorm"),
         rms(stated, "post_attention_layernorm"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headstart.model.recipes.common import activation, decoder, windows
+from headstart.model.recipes.experts import Experts, Router
 from headstart.model.recipes.recipe import Attention, Layer, LayerInput, Mlp, Norm, Recipe, Rope, TokenInputs
 from headstart.model.recipes.stated import Stated
 
@@ -14,11 +15,11 @@ def norm(stated: Stated, name: str | None) -> Norm:
 
 
 def gemma4(stated: Stated) -> Recipe:
-    """Also the "unified" one (12B), which has no inputs of layers; not the mixture of experts (26B-A4B)."""
-    stated.must_be("enable_moe_block", False)
+    """Also the "unified" one (12B), which has no inputs of layers, and the mixture of experts (26B-A4B)."""
     stated.must_be("use_bidirectional_attention", "vision")  # which acts on the tokens of images alone
-    for name in ("num_experts", "top_k_experts", "moe_intermediate_size"):
-        stated.get(name)  # of experts that are not enabled
+    experts = _experts(stated) if stated.get("enable_moe_block") else None
+    if experts is None:
+        stated.without_effect("num_experts", "top_k_experts", "moe_intermediate_size")
     kinds, shared = stated.layer_types, stated.num_kv_shared_layers
     storing = kinds[: len(kinds) - shared]
     layers = []
@@ -28,6 +29,8 @@ def gemma4(stated: Stated) -> Recipe:
             if kind not in storing:
                 raise stated.refused("num_kv_shared_layers", shared)
             made = made.attending(keys_of=len(storing) - 1 - storing[::-1].index(kind))
+        if experts is not None:
+            made = replace(made, feed_forward=replace(experts, shared=made.mlp))
         layers.append(made)
     return replace(
         decoder(stated, layers),
@@ -36,6 +39,25 @@ def gemma4(stated: Stated) -> Recipe:
         embedding_factor_rounded=True,
         inputs=_inputs(stated),
         logit_softcap=stated.get("final_logit_softcapping"),
+    )
+
+
+def _experts(stated: Stated) -> Experts:
+    """Beside each layer's MLP, from the stream itself, which router and experts norm for themselves."""
+    router = Router(
+        stated.top_k_experts, weight="router.proj.weight", normalised=True, norm=norm(stated, None),
+        gain="router.scale", expert_factors="router.per_expert_scale",
+    )  # fmt: skip
+    return Experts(
+        stated.num_experts,
+        stated.moe_intermediate_size,
+        activation(stated, "hidden_activation"),
+        router,
+        ("experts.gate_up_proj",),
+        "experts.down_proj",
+        input_norm=norm(stated, "pre_feedforward_layernorm_2"),
+        output_norm=norm(stated, "post_feedforward_layernorm_2"),
+        shared_norm=norm(stated, "post_feedforward_layernorm_1"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Hunyuan, dense."""
+"""Hunyuan 1."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from headstart.model.recipes.stated import FIXED_ROPE, Stated
 
 
 def hunyuan_v1_dense(stated: Stated) -> Recipe:
+    stated.must_be("num_experts", 1)
+    return hunyuan_v1(stated)
+
+
+def hunyuan_v1(stated: Stated) -> Recipe:
     """Queries and keys are normed after they turn. With `alpha`, the rotation that its files call "dynamic" has fixed
     angles."""
     stated.must_be("use_qk_norm", True)
     stated.must_be("use_cla", False)
     stated.must_be("use_rotary_pos_emb", True)
     stated.must_be("norm_type", "rms")
-    stated.must_be("num_experts", 1)
     stated.without_effect(
         "add_classification_head", "attention_head_dim", "cla_share_factor", "class_num", "dense_list", "eod_token_id",
         "im_end_id", "im_newline_id", "im_start_id", "mask_init_id", "org_vocab_size", "pad_id", "pool_type",

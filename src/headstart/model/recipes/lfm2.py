@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headstart.model.recipes.common import decoder, heads, rms, rotary, whole
+from headstart.model.recipes.common import decoder, heads, rms, rotary, shared, whole
+from headstart.model.recipes.experts import Experts, Router
 from headstart.model.recipes.mixers import ShortConv
 from headstart.model.recipes.norms import Norm
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Recipe, Rope
@@ -12,7 +13,36 @@ from headstart.model.recipes.stated import Stated
 
 
 def lfm2(stated: Stated) -> Recipe:
-    """Also LFM2.5. Keys and queries are normed by head."""
+    """Also LFM2.5."""
+    stated.without_effect("full_attn_idxs")  # `layer_types` says what comes of it
+    return _lfm2(stated, _mlp(_width(stated)))
+
+
+def lfm2_moe(stated: Stated) -> Recipe:
+    """The first layers have no experts; a bias helps to choose."""
+    at, normalised = "feed_forward", bool(stated.norm_topk_prob)
+    router = Router(
+        stated.num_experts_per_tok,
+        "sigmoid",
+        f"{at}.gate.weight",
+        choice_bias=f"{at}.expert_bias" if stated.use_expert_bias else None,
+        normalised=normalised,
+        least_sum=1e-6 if normalised else 0.0,
+        factor=float(stated.routed_scaling_factor),
+    )
+    names = (f"{at}.experts.gate_up_proj",), f"{at}.experts.down_proj"
+    experts = Experts(stated.num_experts, stated.moe_intermediate_size, "silu", router, *names)
+    made, dense = _lfm2(stated, _mlp(stated.intermediate_size)), stated.num_dense_layers
+    layers = [replace(each, feed_forward=experts) if i >= dense else each for i, each in enumerate(made.layers)]
+    return replace(made, layers=shared(layers), rotary="model.pos_emb")
+
+
+def _mlp(width: int) -> Mlp:
+    return Mlp(width, "silu", ("feed_forward.w1", "feed_forward.w3"), "feed_forward.w2")
+
+
+def _lfm2(stated: Stated, mlp: Mlp) -> Recipe:
+    """Keys and queries are normed by head."""
     eps = stated.norm_eps
     stated.rope()
     count, kv_heads, dim = heads(stated)
@@ -22,11 +52,9 @@ def lfm2(stated: Stated) -> Recipe:
     )  # fmt: skip
     stated.get("conv_bias")
     short = ShortConv(stated.hidden_size, stated.conv_L_cache)
-    mlp = Mlp(_width(stated), "silu", ("feed_forward.w1", "feed_forward.w3"), "feed_forward.w2")
     attends = Layer(attention, mlp, Norm("operator_norm", eps), Norm("ffn_norm", eps))
     convolves = replace(attends, mixer=short)
     kinds = {"full_attention": attends, "conv": convolves}
-    stated.without_effect("full_attn_idxs")  # `layer_types` says what comes of it
     layers = tuple(stated.kinds(kinds))
     return Recipe(stated.hidden_size, stated.vocab_size, layers, Norm("model.embedding_norm", eps))
 
@@ -47,10 +75,8 @@ def lfm3(stated: Stated) -> Recipe:
             whole(stated, kind)
         return replace(attends, rope=Rope(dim, table=kind), window=window)
 
-    mlp = Mlp(stated.intermediate_size, "silu", ("feed_forward.w1", "feed_forward.w3"), "feed_forward.w2")
-    convolves = Layer(
-        ShortConv(stated.hidden_size, stated.conv_L_cache), mlp, rms(stated, "operator_norm"), rms(stated, "ffn_norm")
-    )
+    short, mlp = ShortConv(stated.hidden_size, stated.conv_L_cache), _mlp(stated.intermediate_size)
+    convolves = Layer(short, mlp, rms(stated, "operator_norm"), rms(stated, "ffn_norm"))
     if stated.use_sandwich_norm:
         after = rms(stated, "post_operator_norm"), rms(stated, "post_ffn_norm")
         convolves = replace(convolves, attention_out=after[0], mlp_out=after[1])

@@ -1,4 +1,4 @@
-"""Models with Mamba-2 layers: Bamba, Falcon-H1, and Nemotron-H without experts."""
+"""Models with Mamba-2 layers: Bamba, Falcon-H1, and Nemotron-H."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from dataclasses import replace
 
 from headstart.model.recipes.common import activation, attention, decoder, heads, mlp, rms
+from headstart.model.recipes.experts import Experts
 from headstart.model.recipes.mixers import Mamba2
+from headstart.model.recipes.mixtures import grouped_router
 from headstart.model.recipes.norms import Norm
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Recipe
 from headstart.model.recipes.stated import Stated
@@ -97,8 +99,27 @@ def _layer(stated: Stated) -> Layer:
     )
 
 
+def _experts(stated: Stated, ungated: Mlp) -> Experts:
+    """Of Nemotron-H, without a gate."""
+    stated.must_be("moe_latent_size")
+    at = "mixer.shared_experts"
+    return Experts(
+        stated.n_routed_experts,
+        stated.moe_intermediate_size,
+        ungated.activation,
+        grouped_router(stated, "mixer.gate"),
+        ("mixer.experts.up_proj",),
+        "mixer.experts.down_proj",
+        gated=False,
+        shared=Mlp(
+            stated.moe_shared_expert_intermediate_size, ungated.activation, (f"{at}.up_proj",), f"{at}.down_proj",
+            gated=False,
+        ),
+    )  # fmt: skip
+
+
 def nemotron_h(stated: Stated) -> Recipe:
-    """Each layer is one mixer or one MLP; attention has no positions.
+    """Each layer is one mixer, one MLP, or experts; attention has no positions.
 
     transformers raises time steps to `time_step_min` in prompts, which is a number of training; here as in its steps of
     one token they are what they are.
@@ -140,11 +161,14 @@ def nemotron_h(stated: Stated) -> Recipe:
         "linear_attention": Layer(recurs, None, norm, None),
         "mlp": Layer(None, ungated, None, norm),
     }
+    if "moe" in stated.layer_types:
+        kinds["moe"] = Layer(None, _experts(stated, ungated), None, norm)
+    else:
+        stated.without_effect(
+            "n_routed_experts", "moe_intermediate_size", "moe_shared_expert_intermediate_size", "moe_latent_size",
+            "num_experts_per_tok", "routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob",
+        )  # fmt: skip
+    stated.without_effect("n_shared_experts", "moe_shared_expert_overlap")  # their width alone is read
     layers = stated.kinds(kinds)
-    stated.without_effect(  # of layers of experts, which are refused above
-        "n_routed_experts", "n_shared_experts", "moe_intermediate_size", "moe_shared_expert_intermediate_size",
-        "moe_latent_size", "moe_shared_expert_overlap", "num_experts_per_tok", "routed_scaling_factor", "n_group",
-        "topk_group", "norm_topk_prob",
-    )  # fmt: skip
     made = decoder(stated, layers, Norm("model.norm_f", eps, wide_gain=True))
     return replace(made, embedding="model.embeddings", rotary=None)

@@ -68,6 +68,8 @@ class DeltaRule:
     inputs: tuple[str, ...] = (
         "linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.in_proj_b", "linear_attn.in_proj_a",
     )  # fmt: skip
+    by_key_head: bool = False
+    """Whether the outputs of `inputs` are [q k v z] and [b a] of each key head, in order, instead (Qwen3-Next)."""
     conv: str = "linear_attn.conv1d"
     decay: str = "linear_attn.A_log"
     bias: str = "linear_attn.dt_bias"

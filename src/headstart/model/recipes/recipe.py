@@ -35,6 +35,8 @@ class Rope:
     """Whether neighbouring numbers turn together; otherwise each does with the one half of `rotary` further on."""
     table_pairs: bool = False
     """Whether the rotary module gives each angle twice in a row; otherwise all of them twice."""
+    table_once: bool = False
+    """Whether the rotary module gives each angle once (GPT-OSS)."""
     module: str | None = None
     """The rotary module below the model, where there are several; None for the recipe's."""
 
