@@ -1,6 +1,7 @@
 """Adaptive pacing against plain decoding, fixed draft lengths and the simple rule: simulated, and on models.
 
     python benchmarks/pacing.py --simulate
+    python benchmarks/pacing.py --simulate --mixtures
     python benchmarks/pacing.py --target bundled --drafter bundled --prompts FILE
 
 On models, greedy and prefill included, all contenders share the target's weights and take turns batch by batch in a
@@ -221,6 +222,7 @@ def as_json(found: dict[str, dict[str, list[list[Sample]]]]) -> dict[str, Any]:
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--simulate", action="store_true", help="no models: made-up guesses and costs")
+    parser.add_argument("--mixtures", action="store_true", help="with --simulate: mixtures of experts")
     parser.add_argument("--tokens", type=int, default=2000, help="of each simulated row (%(default)s)")
     parser.add_argument("--seeds", type=int, default=4, help="of the simulation (%(default)s)")
     parser.add_argument("--target", default="bundled", help='directory or hub id of the target, or "bundled"')
@@ -243,10 +245,12 @@ def main(argv: list[str] | None = None) -> None:
         torch.set_num_threads(args.threads)
     provenance = Provenance.now("headstart", "torch", "transformers")
     if args.simulate:
-        rows = pacing_simulation.simulate(tokens=args.tokens, seeds=args.seeds)
+        worlds = pacing_simulation.MIXTURES if args.mixtures else pacing_simulation.WORLDS
+        processes = pacing_simulation.MIXED if args.mixtures else pacing_simulation.PROCESSES
+        rows = pacing_simulation.simulate(worlds, processes, tokens=args.tokens, seeds=args.seeds)
         report_simulation(console, rows)
         facts: dict[str, Any] = {"simulated": rows}
-        label = "simulated"
+        label = "simulated-mixtures" if args.mixtures else "simulated"
     else:
         bench = Bench(args, console)
         described = bench.loaded.describe()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,9 @@ import pacing_simulation as simulation
 import pytest
 from support.tiny import random_model
 
+import headstart as hs
+from headstart.engine.trace import read_trace
+from headstart.engine.trace.summary import summarise
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.controller import AdaptivePacing
@@ -201,3 +206,23 @@ def test_experts_are_told_from_other_weights(name: str) -> None:
     found = sum(each.numel() for key, each in model.named_parameters() if ".experts." in key)
     assert expert_numbers(model, routing_of(model.config)) == found
     assert bool(found) == (name == "mixtral")
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_engine_tells_the_experts_of_its_forwards(tiny: Callable[..., str], tmp_path: Path) -> None:
+    """Every step has the count, the trace and its summary too, and pacing learns from it."""
+    target = hs.Target(tiny("mixtral"), dtype="float32", max_length=120)
+    engine = target.engine(drafter="ngram", pacing="adaptive")
+    sampling = hs.Sampling(max_tokens=40, ignore_eos=True)
+    prompt = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7]
+    assert engine.generate(prompt, sampling).tokens == engine.plain().generate(prompt, sampling).tokens
+    steps = [chunk.step for chunk in engine.stream(prompt, sampling)][1:]
+    counts = {step.rows: step.experts for step in steps}
+    assert counts[1] == 4 * 2, "of four layers"
+    assert all(8 <= (step.experts or 0) <= 16 for step in steps)
+    with engine.trace(tmp_path / "run.jsonl"):
+        engine.generate(prompt, sampling)
+    (request,) = read_trace(tmp_path / "run.jsonl").requests
+    assert summarise(request).experts[1] == 8

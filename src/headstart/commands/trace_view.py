@@ -117,17 +117,17 @@ def _facts(request: TracedRequest, found: Summary) -> list[tuple[str, str]]:
         ("guesses", f"{found.accepted} accepted of {found.judged} judged, {found.drafted} drafted"),
         ("rounds", _rounds(found)),
         *([] if found.ahead is None else ahead_facts(found.ahead)),
-        *(
-            [("experts met", ", ".join(f"{n} rows: {met:.0f}" for n, met in found.experts.items()))]
-            if found.experts
-            else []
-        ),
+        *([("experts met", _experts(found))] if found.experts else []),
         ("time", " · ".join(f"{part} {percent(found.seconds[part] / spent)}" for part in PARTS) if spent else "-"),
         ("sampling", f"{sampling}, seed {request.line.seed}, rule {request.line.rule}"),
     ]
     if request.end is not None and request.end.error is not None:
         facts.append(("error", request.end.error))
     return facts
+
+
+def _experts(found: Summary) -> str:
+    return ", ".join(f"{n} row{'s' * (n > 1)}: {met:.0f}" for n, met in found.experts.items())
 
 
 def _rounds(found: Summary) -> str:

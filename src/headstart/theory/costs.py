@@ -165,7 +165,7 @@ class StepCosts:
         return seconds[high - 1] + slope * (self.place(max(rows, 1)) - places[high - 1])
 
     def place(self, rows: float) -> float:
-        """Where so many measured rows stand on a scale on which costs are a straight line: the rows themselves, and in
+        """Where so many measured rows are on a scale on which costs are a straight line: the rows themselves, and in
         a mixture what they read besides. Seconds are then a + b rows + c union."""
         if self.routing.dense:
             return rows

@@ -24,8 +24,8 @@ export function mixtures(state) {
   const v = (rows) => reading(routing(), rows, SHAPES[shape.value].share);
   const gain = (k, cost) => speedup(state.alpha.value, k, state.c.value, cost);
   const series = () => [
-    { name: "a dense model", dash: "6 3", points: LENGTHS.map((k) => [k, gain(k, null)]) },
-    { name: "the mixture", points: LENGTHS.map((k) => [k, gain(k, v)]) },
+    { name: "a dense model", points: LENGTHS.map((k) => [k, gain(k, null)]) },
+    { name: "the mixture", dash: "6 3", points: LENGTHS.map((k) => [k, gain(k, v)]) },
   ];
   const chart = lineChart({
     x: { label: "K, guesses a round", min: 0, max: MOST, ticks: [0, 4, 8, 12, 16] },
