@@ -233,8 +233,12 @@ def test_a_tokenizer_that_was_kept_does_what_the_real_one_does(tmp_path: Path, m
     assert not hasattr(kept, "no_such_name")
 
 
-def test_transformers_is_not_imported(tmp_path: Path) -> None:
-    source = write(tmp_path / "m.gguf", random_model("llama"), tokenizer=byte_level(trained("gpt-2")), kind=Q.Q4_0)
+@pytest.mark.parametrize("of", ["a GGUF file", "bundled"])
+def test_transformers_is_not_imported(of: str, tmp_path: Path) -> None:
+    """Nor PyTorch's compiler, which some of its operations on "meta" import. bundled: two models in directories."""
+    source: str | Path = of
+    if of != "bundled":
+        source = write(tmp_path / "m.gguf", random_model("llama"), tokenizer=byte_level(trained("gpt-2")), kind=Q.Q4_0)
     code = """
 import sys
 from headstart.loading import checkpoint

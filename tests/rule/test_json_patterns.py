@@ -11,10 +11,11 @@ import pytest
 from support.tiny import byte_tokenizer
 
 from headstart.model.tokens.matching import matching_tokenizer
+from headstart.rule import compiled_grammar
 from headstart.rule.compiled_grammar import Tokens
 from headstart.rule.grammar import Grammar
 from headstart.rule.grammars import Grammars
-from headstart.rule.json_patterns import guarded, guarded_pattern
+from headstart.rule.json_patterns import guarded, guarded_lark, guarded_pattern
 from headstart.serve.conversation.call_rules import schema_item
 from headstart.types import Structure
 
@@ -76,10 +77,26 @@ def test_a_pattern_means_between_quotes_what_it_means(pattern: str) -> None:
         assert of_schema(schema, text) == (in_python.fullmatch(text) is not None), text
 
 
-def test_the_fault_is_there_without_the_guard() -> None:
+def test_the_fault_is_there_without_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """When this fails, llguidance has mended it, and the guard can go."""
-    grammar = 'start: %json {"type": "string", "pattern": "^[^\\"]$"}'
+    monkeypatch.setattr(compiled_grammar, "guarded_lark", lambda grammar: grammar)
+    grammar = 'start: %json {"type": "string", "pattern": "^[^\\"]$"}  // apart from others in the cache'
     assert follows(Structure("lark", grammar), json.dumps('"'))
+
+
+def test_in_a_grammar_of_the_users_own() -> None:
+    schema = json.dumps({"type": "string", "pattern": '^[^"]$'})
+    grammar = f'start: "%json {{" /%json "/ one\n// %json {schema}\none: %json  {schema} | %json {schema}'
+    assert follows(Structure("lark", grammar), '%json {%json ""a"')
+    assert not follows(Structure("lark", grammar), '%json {%json ""\\""')
+    assert guarded_lark('start: %json {"a": ') == 'start: %json {"a": ', "whatever is wrong with it is said elsewhere"
+
+
+@pytest.mark.parametrize("alone", [r"\x10", r"\u0010", r"\U00000010", r"\x{10}", r"\u{0010}", "\x10"])
+def test_a_character_beside_a_class_does_not_undo_the_guard(alone: str) -> None:
+    schema = {"type": "string", "pattern": f'^(?:[^"]|{alone}|b)$'}
+    assert of_schema(schema, "a")
+    assert not of_schema(schema, '"')
 
 
 @pytest.mark.parametrize("pattern", [r"\p{C}", r"\P{P}", r"\pC", r"[[:cntrl:]]", r"[\p{C}a]"])

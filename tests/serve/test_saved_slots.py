@@ -65,9 +65,12 @@ def test_after_a_restart_only_what_is_new_is_read_and_the_bits_are_those_of_a_co
     first = make(kind)
     saved = saving(first)
     out = first.generate(PROMPT, SAMPLING)
+    ((slot, text),) = first.cache.kept()
     saved.close()
     (file,) = saved.files
     assert file.path.stat().st_mode & 0o777 == 0o600
+    size = slot_files.text_bytes(first.cache, slot, len(text.tokens))
+    assert size == file.size - len(file.header), "states are counted too"
     with safe_open(file.path, "pt") as found:  # any program of the format can read it
         assert found.get_tensor("tokens").tolist() == [*PROMPT, *out.tokens[:-1]]
     second, cold = make(kind, max_length=120), make(kind)

@@ -103,6 +103,34 @@ def test_cancelling_at_any_moment_frees_the_slot(when: str, load: Load) -> None:
     bridged(engine, scene)
 
 
+def test_what_nobody_waits_for_any_more_is_not_done(load: Load) -> None:
+    """And the engine's thread goes on."""
+    engine = load("llama")
+    done: list[int] = []
+
+    async def scene(bridge: ThreadBridge) -> None:
+        held, go_on = threading.Event(), threading.Event()
+
+        def holds() -> None:
+            held.set()
+            go_on.wait(30)
+
+        first = asyncio.ensure_future(bridge.between_steps(holds))
+        await asyncio.to_thread(held.wait, 30)
+        second = asyncio.ensure_future(bridge.between_steps(lambda: done.append(2)))
+        await asyncio.sleep(0)
+        first.cancel()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        go_on.set()
+        await bridge.between_steps(lambda: done.append(3))
+        (answer,) = bridge.submit([job(prompts()[0], max_tokens=5, ignore_eos=True)])
+        assert len((await answer.output()).tokens) == 5
+
+    bridged(engine, scene)
+    assert done == [3]
+
+
 def test_each_job_is_drafted_for_as_it_asks(load: Load) -> None:
     engine = load("llama", "ngram")
 

@@ -12,7 +12,7 @@
 extern "C" {
 void headstart_activate(), headstart_forward(), headstart_gather(), headstart_grouped_bytes(), headstart_layout(),
     headstart_multiply(), headstart_pack(), headstart_pack_grouped(), headstart_pack_whole(), headstart_packed_bytes(),
-    headstart_round_groups(), headstart_supported(), headstart_unpack_grouped();
+    headstart_nibbles(), headstart_round_groups(), headstart_supported(), headstart_unpack_grouped();
 }
 
 // The C library's takes an instruction (DC ZVA) after whose faults QEMU 7.2 goes on at a wrong place.
@@ -31,7 +31,8 @@ struct Named {
 #define NAMED(name) {#name, headstart_##name}
 const Named KERNELS[] = {NAMED(activate),    NAMED(forward),      NAMED(gather),       NAMED(grouped_bytes), NAMED(layout),
                          NAMED(multiply),    NAMED(pack),         NAMED(pack_grouped), NAMED(pack_whole),    NAMED(packed_bytes),
-                         NAMED(round_groups), NAMED(supported),   NAMED(unpack_grouped)};
+                         NAMED(nibbles),      NAMED(round_groups), NAMED(supported),
+                         NAMED(unpack_grouped)};
 
 constexpr uint64_t PAGE = 4096;
 constexpr int64_t MOST = 1 << 18;  // pages of one call: 1 GB

@@ -19,6 +19,7 @@ from headstart.drafters.growing.grow import Residual
 from headstart.drafters.growing.lattice import Lattice, depth_of, grow_on
 from headstart.drafters.growing.own_model import ForeseeingModel, GrowingModel
 from headstart.drafters.growing.policy import MOST, policy_of
+from headstart.model.kept.config import MASK_FIELDS
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft, TreeKind
@@ -30,10 +31,6 @@ LONGEST = 12
 PARALLEL, LONGEST_PARALLEL = 8, 16
 """Tokens of a parallel draft where the user chooses no number, and of the longest: published ones were trained on 8,
 and go on guessing well up to about 16."""
-
-
-MASK_FIELDS = ("pard_token", "ptd_token_id")
-"""Fields of a config that name the mask token, in the order in which vLLM looks for them."""
 
 
 def mask_token(config: Any) -> int | None:

@@ -26,8 +26,8 @@ from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
 
 DEFAULT_LENGTH = 4096
-WORTH_KEEPING = 2**23
-"""Bytes of weights. What is found out of smaller models is found out again sooner than it is looked up."""
+WORTH_KEEPING = 2**21
+"""Bytes of weights, so that what tests and lessons make is not kept."""
 
 log = logging.getLogger(__name__)
 

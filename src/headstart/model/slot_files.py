@@ -95,10 +95,13 @@ def owner_of(salt: object) -> str:
     return sha256(f"{FORMAT} {salt}".encode()).hexdigest()[:32]
 
 
-def text_bytes(cache: Slots, count: int) -> int:
-    """Bytes of the keys and values of so many tokens in a file."""
-    stores = (*cache.keys.values(), *cache.values.values())
-    return count * sum(store.shape[1] * _width(store) * store.itemsize for store in stores)
+def text_bytes(cache: Slots, slot: int, count: int) -> int:
+    """Bytes of a slot's text of so many tokens in a file, but for the header: tokens, keys, values and states."""
+    try:
+        tags = None if cache.states is None else saved_states.tags_of(cache.states, slot, count)
+    except (KeyError, RuntimeError, IndexError, ValueError):  # it has been taken, which `save` will see
+        tags = None
+    return sum(part.bytes for part in _parts(cache, count, tags))
 
 
 def path_of(folder: Path, text: HeldText, identity: str) -> Path:

@@ -21,7 +21,7 @@ from typing import Any
 from headstart.base.errors import InvalidGrammar
 from headstart.base.extras import extra
 from headstart.rule import grammar_limits, mask
-from headstart.rule.json_patterns import guarded
+from headstart.rule.json_patterns import guarded, guarded_lark
 from headstart.rule.mask import Mask
 from headstart.types import Structure
 from headstart.types.structure import Spelling
@@ -208,7 +208,7 @@ def _grammar_of(structure: Structure) -> str:
             raise InvalidGrammar(
                 f"the gbnf has an error: {error}"[:400], hint="see llama.cpp's guide to GBNF"
             ) from None
-    return free + structure.text
+    return free + guarded_lark(structure.text)
 
 
 def _schema_of(structure: Structure) -> Any:

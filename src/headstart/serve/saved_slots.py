@@ -18,6 +18,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import torch
 
@@ -68,6 +69,8 @@ class SavedSlots(SavedTexts):
         self._files: tuple[SlotFile, ...] = ()
         self._changing, self._writing = threading.Lock(), threading.Lock()
         self._filling: tuple[SlotFile, Generator[None, None, None]] | None = None
+        self.others: WeakSet[Generator[None, None, int]] = WeakSet()
+        """What else is filling slots; to be abandoned too."""
         self._since: dict[int, tuple[HeldText, float]] = {}  # by slot, what it holds, and since when
         self._done: dict[int, HeldText] = {}
         self._stopped = False
@@ -130,6 +133,8 @@ class SavedSlots(SavedTexts):
         if self._filling is not None:
             self._filling[1].close()
             self._filling = None
+        for each in tuple(self.others):
+            each.close()
 
     def _best(self, tokens: tuple[int, ...], salt: Hashable) -> tuple[SlotFile, Generator[None, None, None]] | None:
         if not self._files or not self.cache.free_slots:
@@ -180,7 +185,7 @@ class SavedSlots(SavedTexts):
         known = max((common_prefix(file.tokens, text.tokens) for file in mine), default=0)
         if known >= share * count:
             return known == count
-        if text_bytes(self.cache, count) > self.limit:
+        if text_bytes(self.cache, slot, count) > self.limit:
             log.warning("a text of %d tokens is larger than the limit of saved slots", count)
             return True
         if not self.write(path_of(self.folder, text, self.identity), slot, text):

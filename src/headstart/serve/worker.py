@@ -108,6 +108,8 @@ class ThreadBridge:
         found: Future[T] = Future()
 
         def done() -> None:
+            if not found.set_running_or_notify_cancel():
+                return  # nobody waits for it any more
             try:
                 found.set_result(action())
             except Exception as error:

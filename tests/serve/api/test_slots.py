@@ -13,7 +13,10 @@ from support.byte_models import save_model
 from support.http_server import Running, serving
 
 import headstart as hs
-from headstart.serve import saved_slots
+from headstart.base.errors import InvalidOption, Overloaded
+from headstart.model import slot_files
+from headstart.serve import named_slots, saved_slots
+from headstart.serve.api import slots
 from headstart.serve.named_slots import NamedSlots
 from headstart.serve.saved_slots import SavedSlots
 
@@ -160,9 +163,6 @@ def test_a_file_is_restored_piece_by_piece(
     running: Running, engine: hs.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another request could have a step between two of them."""
-    from headstart.model import slot_files
-    from headstart.serve.api import slots
-
     monkeypatch.setattr(slot_files, "PIECE", 32)
     monkeypatch.setattr(slots, "STEP_SECONDS", 0.0)
     cached(running, TEXT)
@@ -178,6 +178,55 @@ def test_a_file_is_restored_piece_by_piece(
     monkeypatch.setattr(slots, "_some", counted)
     assert action(running, slot, "restore")["n_restored"] > 96
     assert sum(calls.acquire(blocking=False) for _ in range(50)) > 4
+
+
+def test_an_owner_has_so_many_names(running: Running, engine: hs.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named_slots, "MOST_NAMES", 2)
+    cached(running, TEXT)
+    slot = filled(engine)
+    for name in ("a", "b", "a"):
+        action(running, slot, "save", name)
+    refused(post(running, f"slots/{slot}?action=save", {"filename": "c"}), 400, "invalid_value", "2 slots are saved")
+    cached(running, "another " + TEXT, key=OTHER)
+    theirs = next(number for number, text in engine.cache.kept() if number != slot)
+    action(running, theirs, "save", "c", key=OTHER)
+
+
+def test_few_slots_are_written_at_once(engine: hs.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are told to come back, and hold no thread."""
+    saved = SavedSlots(tmp_path / "busy", 100 * MB, engine, "")
+    monkeypatch.setattr(named_slots, "AT_ONCE", 1)
+    names = NamedSlots(saved)
+    with names._writing, pytest.raises(Overloaded, match="being written"):
+        names.save(0, "a", "")
+    with pytest.raises(InvalidOption, match="no text of yours"):
+        names.save(0, "a", "somebody else")
+    saved.close()
+
+
+def test_a_step_that_fails_meanwhile_empties_the_slot(
+    running: Running, engine: hs.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a failed step may have written is shared with nobody, and the engine goes on."""
+    monkeypatch.setattr(slot_files, "PIECE", 32)
+    monkeypatch.setattr(slots, "STEP_SECONDS", 0.0)
+    cached(running, TEXT)
+    slot = filled(engine)
+    action(running, slot, "save")
+    some, emptied = slots._some, []
+
+    def failing(pieces: Any) -> int | None:
+        found = some(pieces)
+        if not emptied:
+            emptied.append(engine.forget_texts())  # what the engine does after a step that raised
+        return found
+
+    monkeypatch.setattr(slots, "_some", failing)
+    answer = post(running, f"slots/{slot}?action=restore", {"filename": "turn.bin"})
+    refused(answer, 400, "invalid_value", "a step failed")
+    assert emptied == [True]
+    assert not engine.cache.kept()
+    assert action(running, slot, "restore")["n_restored"] > 96
 
 
 def test_without_a_folder_there_is_nothing_to_save(engine: hs.Engine) -> None:

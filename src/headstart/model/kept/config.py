@@ -12,7 +12,11 @@ import torch
 from headstart.model.recipes import Recipe, find_recipe
 
 _OWN = ("_wrapper",)
-_ABSENT = ("per_layer_attributes", "quantization_config", "rope_parameters", "_wrapper")
+MASK_FIELDS = ("pard_token", "ptd_token_id")
+"""Fields that name the mask token of models that draft several tokens at once, in the order in which vLLM looks for
+them."""
+
+_ABSENT = ("per_layer_attributes", "quantization_config", "rope_parameters", "_wrapper", *MASK_FIELDS)
 """What is asked of every config, and most have not."""
 
 

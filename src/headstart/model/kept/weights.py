@@ -196,10 +196,7 @@ def _layer(model: KeptModel, leaf: Leaf, floats: ReadFloats, codes: ReadCodes) -
     weight = floats(name, leaf.shape, getattr(torch, leaf.dtype))
     if leaf.kind == "linear":
         return linear_of(weight, bias)
-    made = nn.Embedding(1, 1, device="meta")
-    made.num_embeddings, made.embedding_dim = leaf.shape
-    made.weight = nn.Parameter(weight, requires_grad=False)
-    return made
+    return nn.Embedding.from_pretrained(weight)  # one that draws numbers on "meta" first imports PyTorch's compiler
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from headstart.base.errors import InvalidFile
+from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.serve.api.errors import ERRORS, Refused, invalid_value, json_reply, takes
 from headstart.serve.api.reading.work import Model
 from headstart.serve.api.routes import caller_of
@@ -75,12 +75,13 @@ async def _done(bridge: Bridge, saved: SlotNames, action: str, slot: int, name: 
         made = await asyncio.to_thread(saved.save, slot, name, salt)
         return {"n_saved": len(made.tokens), "n_written": made.size}
     file = await asyncio.to_thread(saved.find, name, salt)
-    pieces = saved.restore(slot, file, salt)
+    pieces = await bridge.between_steps(partial(saved.restore, slot, file, salt))
     try:
         while (restored := await bridge.between_steps(partial(_some, pieces))) is None:
             pass  # others have had a step meanwhile
     finally:
-        await bridge.between_steps(pieces.close)  # where it was broken off, the slot is free again
+        # where it was broken off, the slot is free again; also where the client is gone
+        await asyncio.shield(bridge.between_steps(pieces.close))
     return {"n_restored": restored, "n_read": file.size}
 
 
@@ -93,4 +94,6 @@ def _some(pieces: Generator[None, None, int]) -> int | None:
             if time.perf_counter() >= until:
                 return None
     except StopIteration as end:
+        if end.value is None:
+            raise InvalidOption("the slot was emptied, since a step failed", hint="restore it again") from None
         return int(end.value)
