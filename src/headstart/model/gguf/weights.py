@@ -213,7 +213,14 @@ def _side_by_side(
         for run in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1):
             tensor, first, count = parts[among[run[0]]]
             own = wanted[run] - (ends[among[run[0]]] - count) + first
-            codes = stacked([decoded(tensor, own[part]) for part in _slices(len(own), inputs)])
+            begin = int(own[0])
+            together = np.array_equal(own, np.arange(begin, begin + len(own)))  # a slice of them is not copied
+            codes = stacked(
+                [
+                    decoded(tensor, slice(begin + part.start, begin + part.stop) if together else own[part])
+                    for part in _slices(len(own), inputs)
+                ]
+            )
             if len(own) == count:  # all of it, and what is made of it stays
                 release(tensor.data[first : first + count])
             found.append(codes if belongs is None else replace(codes, order=belongs))
