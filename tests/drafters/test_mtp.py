@@ -192,6 +192,11 @@ OTHERS = {
     "deepseek_v3, halves": Other("deepseek_v3, halves", {}, {3: ""}, _DEEPSEEK, "model.layers.4."),
     "deepseek_v3, experts": Other("deepseek_v3, experts", {}, {3: ""}, _DEEPSEEK, "model.layers.4."),
     "glm4_moe_lite": Other("glm4_moe_lite", {}, {3: ""}, _DEEPSEEK, "model.layers.4."),
+    "glm4_moe": Other("glm4_moe", {}, {3: ""}, _DEEPSEEK, "model.layers.4."),
+    "qwen3_5_moe_text": Other(
+        "qwen3_5_moe_text", {}, {3: "layers.0."},
+        ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"), "mtp.",
+    ),
     "nemotron_h": Other(
         "nemotron_h", {}, {4: "0.", 5: "1."}, ("0.enorm", "0.hnorm", "0.eh_proj", "1.final_layernorm"), "mtp.layers."
     ),

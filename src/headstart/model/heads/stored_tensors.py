@@ -172,11 +172,21 @@ def layer_tensors(layer: Layer, width: int) -> Table:
 
 
 def expert_tensors(experts: Experts, width: int) -> Table:
-    """The parameters of a plain mixture of experts, those of all its experts together, in a stream of this width."""
+    """The parameters of a plain mixture of experts, those of all its experts together, in a stream of this width.
+
+    Raises:
+        UnsupportedModel: it has more than a head's files are known to hold.
+    """
     count, router = experts.count, experts.router
+    others = (router.bias, router.gain, router.norm, router.expert_factors, experts.gate_up_bias, experts.down_bias)
+    norms = (experts.input_norm, experts.output_norm, experts.shared_norm)
+    if experts.transposed or any(each is not None for each in (*others, *norms)):
+        raise UnsupportedModel("its experts are of a kind that no known head has", hint="use another drafter")
     both = experts.width * (2 if experts.gated and len(experts.gate_up) == 1 else 1)
     table = {name: Held((count, both, width)) for name in experts.gate_up}
     table |= {experts.down: Held((count, width, experts.width)), router.weight: Held((count, width))}
+    if experts.shared_gate is not None:
+        table[experts.shared_gate] = Held((1, width))
     return table if router.choice_bias is None else table | {router.choice_bias: Held((count,))}
 
 
