@@ -26,14 +26,15 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qw
 
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
-from headstart.model import native
+from headstart.model import int4, native
 from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.heads.eagle import Head, TensorHead, complete
-from headstart.model.heads.eagle_fused import FusedHead
+from headstart.model.heads.eagle_fused import FusedHead, make_head
 from headstart.model.heads.mtp_checkpoint import count, has_head, read, shortlist
 from headstart.model.loading import load_config
 
 VOCAB = 97
+needs_int4 = pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no grouped products here")
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
 
 
@@ -272,6 +273,30 @@ def test_other_families_heads(name: str, kind: type[Head], tmp_path: Path) -> No
     wanted = right @ model.lm_head.weight.detach().double().T
     assert (found.states - right).abs().max() < 1e-5 * (right.max() - right.min())
     assert (found.logits - wanted).abs().max() < 1e-5 * (wanted.max() - wanted.min())
+
+
+@needs_int4
+@pytest.mark.parametrize("name", ["qwen3_5_moe_text", "deepseek_v3"])
+def test_all_matrices_of_a_head_are_rounded_to_four_bits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of each expert and of each head of latent attention too, of which there are lists."""
+    model, _ = other(tmp_path, OTHERS[name])
+    of = load_config(str(tmp_path), trust_remote_code=False)
+    embedding, output = model.get_input_embeddings().weight.detach(), model.lm_head.weight.detach()
+    given = {"dtype": torch.float32, "device": torch.device("cpu"), "head": output}
+    weights = complete(read(tmp_path, of), embedding=embedding, **given)
+    tokens, hidden = torch.randint(3, of.vocab_size, (20,)).tolist(), torch.randn(20, of.hidden_size)
+    right, shapes, four_bits = TensorHead(weights, 128).read(tokens, hidden).logits, list[Any](), int4.four_bits
+    monkeypatch.setattr(int4, "four_bits", lambda weight: [shapes.append(tuple(weight.shape)), four_bits(weight)][1])
+    head = make_head(weights, 128, quantize="int4")
+    found, experts = head.read(tokens, hidden).logits, head.config.recipe.experts
+    assert 0 < (found - right).norm() / right.norm() < 0.5
+    if experts is not None:
+        assert shapes.count((of.hidden_size, experts.width)) == experts.count
+    else:
+        attention = head.config.recipe.attention
+        assert shapes.count((attention.rank, attention.nope)) == attention.heads
 
 
 @pytest.mark.parametrize("tree", ["none", "mixed"])
