@@ -363,6 +363,23 @@ def test_a_layer_that_is_not_run_is_refused_with_the_reason(of: Any, name: str, 
     assert not has_head(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("nemotron_h, experts", ["linear_attention", "moe", "full_attention", "moe"])]
+)
+def test_a_head_whose_layer_would_have_experts_of_nemotron_is_refused(
+    name: str, blocks: list[str], tmp_path: Path
+) -> None:
+    made = config_of(name)
+    assert made.layers_block_type == blocks
+    made.num_nextn_predict_layers = 1
+    made.save_pretrained(tmp_path)
+    names = ("0.eh_proj", "0.enorm", "0.hnorm", "1.final_layernorm", "1.mixer.experts.0.up_proj")
+    save_file({f"mtp.layers.{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedModel, match="no layer that is an MLP alone, without experts"):
+        read(tmp_path, made)
+    assert not has_head(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def two_layers(checkpoint: tuple[Path, Any, Oracle], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The model with one MTP layer more, whose weights are the other's with the signs turned; and the same as GGUF."""

@@ -102,9 +102,12 @@ def _attends(recipe: Recipe) -> Layer:
 
 def _attends_then_feeds(recipe: Recipe) -> Layer:
     """The same where layers are attention or an MLP alone: one of each, of which checkpoints number both."""
-    attends, feeds = _attends(recipe), next((each for each in recipe.layers if each.mixer is None), None)
+    attends = _attends(recipe)
+    feeds = next((each for each in recipe.layers if each.mixer is None and each.experts is None), None)
     if feeds is None:
-        raise UnsupportedModel("the target has no layer that is an MLP alone", hint="use another drafter")
+        raise UnsupportedModel(
+            "the target has no layer that is an MLP alone, without experts", hint="use another drafter"
+        )
     attention, mlp = attends.attention, feeds.mlp
     assert attends.attention_in is not None, "layers of these families have a norm"
     assert feeds.mlp_in is not None, "layers of these families have a norm"
