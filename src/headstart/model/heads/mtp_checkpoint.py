@@ -34,7 +34,7 @@ from headstart.model.heads.stored_tensors import (
     layer_tensors,
     names_in,
     read_tensors,
-    stacked,
+    stack,
 )
 from headstart.model.loading import load_config
 from headstart.model.reading import object_in
@@ -266,7 +266,8 @@ def _read(source: str | Path, target: Any, token_ids: Tensor | None, number: int
         tensors = drafting.head_tensors(open_gguf(path), target, layer, table, number, numbers=numbers)
     else:
         tensors = read_tensors(path, known_as, numbers=numbers)
-        tensors = tensors if layer.experts is None else stacked(tensors, layer.experts)
+        if layer.experts is not None:
+            stack(tensors, layer.experts)
     found = check_tensors(config.name, table, tensors)
     gains = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
     found |= {name: found[name].float() + final.offset for name in gains if final.offset}
