@@ -403,6 +403,8 @@ def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
                 yield f"{name}={other}", replace(node, **{name: other})
         if is_dataclass(value):
             for path, changed in flips(value, tables):
+                if name == "shared" and path.startswith("activation="):  # that of the experts beside it
+                    continue
                 yield f"{name}.{path}", replace(node, **{name: changed})
 
 
