@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from support import families
 from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
@@ -14,7 +15,8 @@ import headstart as hs
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.loading.checkpoint import check_quantize
 from headstart.model import int4, native
-from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.decoders.grouped import GroupedExperts, GroupedLinear
+from headstart.model.decoders.parts import recipe_for
 from headstart.model.loading import adopt
 from headstart.model.native.grouping import HALVES, STORED, form_of
 from headstart.model.packed import Segment
@@ -95,9 +97,24 @@ def test_the_kernels_stay_near_the_layers_that_carry_the_weights(tiny: Callable[
     assert 0 < (logits[0] - logits[1]).norm() / logits[1].norm() < 0.05
 
 
+@needs_int4
+@pytest.mark.parametrize("kind", int4.KINDS)
+@pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe", "hunyuan_v1_moe", "gemma4_text, experts"])
+def test_all_experts_are_rounded_and_no_router_is(name: str, kind: str) -> None:
+    """Some routers are linear layers, as is what weighs a shared expert; others are parameters of their own."""
+    model = adopt(families.random_model(families.config_of(name)))
+    int4.round_matrices(model, kind)
+    recipe = recipe_for(model)  # which refuses a router that is codes
+    floats = {name for name, each in model.named_parameters() if each.dim() > 1 and "embed_tokens" not in name}
+    layers = [(i, layer.experts) for i, layer in enumerate(recipe.layers) if layer.experts is not None]
+    routers = {f"{recipe.stack}.{i}.{each}.weight" for i, experts in layers for each in experts.floats}
+    assert floats == routers
+    assert sum(isinstance(module, GroupedExperts) for module in model.modules()) == 2 * len(layers)
+
+
 def test_what_cannot_run_it_is_refused(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidOption, match="do not run this mixtral"):
-        runner_of(tiny("mixtral"), "int4")
+    with pytest.raises(InvalidOption, match="do not run this persimmon"):
+        runner_of(tiny("persimmon"), "int4")
     monkeypatch.setattr(native, "_outcome", lambda: native.Unavailable("there is no C++ compiler on this machine"))
     with pytest.raises(InvalidOption, match="needs the row kernels"):
         runner_of(tiny("llama"), "int4")
