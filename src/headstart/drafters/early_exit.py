@@ -11,6 +11,7 @@ Sources: Draft & Verify (arXiv:2309.08168), LayerSkip (arXiv:2404.16710).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from torch import Tensor
 
@@ -21,6 +22,8 @@ from headstart.drafters.growing.grow import Residual
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.recipes import recipe_of
+from headstart.model.recipes.experts import Experts
+from headstart.model.recipes.mlp import Mlp
 from headstart.model.runner import ModelRunner
 from headstart.types import TreeKind
 
@@ -104,11 +107,20 @@ def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> in
 
 
 def _share(target: ModelRunner, layers: int) -> float:
-    """Of a forward's weights, what so many layers and the head read (attention counted as four square matrices)."""
+    """Of a forward's weights, what so many layers and the head read for one row (attention counted as four square
+    matrices)."""
     recipe = recipe_of(target.config)  # decoders that can be left early have one
-    mlp = next(layer.mlp for layer in recipe.layers if layer.feed_forward is not None)
-    head = target.vocab_size / (4 * recipe.width + (3 if mlp.gated else 2) * mlp.width)
+    widths = [_width(layer.feed_forward) for layer in recipe.layers if layer.feed_forward is not None]
+    head = target.vocab_size / (4 * recipe.width + fmean(widths))
     return float((layers + head) / (target.layers + head))
+
+
+def _width(fed: Mlp | Experts) -> int:
+    """Of all matrices of an MLP, or of those of a mixture of experts that one row takes."""
+    each = (3 if fed.gated else 2) * fed.width
+    if isinstance(fed, Mlp):
+        return each
+    return fed.router.chosen * each + (0 if fed.shared is None else _width(fed.shared))
 
 
 def _own_text(target: ModelRunner, cache: Slots, slot: int, prompt: Sequence[int]) -> list[int]:
