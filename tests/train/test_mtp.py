@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.families import config_of
 from support.hybrids import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -129,6 +130,12 @@ def test_an_older_head_is_replaced(hybrid: str, texts: Path, tmp_path: Path) -> 
 def test_a_family_without_such_heads_is_refused(target: Path, texts: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="checkpoints of llama hold no MTP head"):
         train_mtp(MtpTraining(**run(target, tmp_path / "head", texts)))
+
+
+def test_a_head_with_experts_is_not_trained() -> None:
+    config = config_of("qwen3_5_moe_text")
+    with pytest.raises(UnsupportedModel, match="hold no MTP head that headstart can train"):
+        _layer(recipe_of(config), config)
 
 
 def test_what_no_head_can_be_written_into_or_begun_from_is_refused(hybrid: str, texts: Path, tmp_path: Path) -> None:
