@@ -60,9 +60,10 @@ def round_matrices(model: Any, kind: str = "int4") -> None:
         )
     bits, floats = (4 if kind == "int4" else 8), set[int]()
     if recipe.experts:
-        from headstart.model.decoders.experts import round_experts  # most models have none
+        from headstart.model.decoders.experts import choosing, round_experts  # most models have none
 
-        floats = round_experts(model, recipe, bits, four_bits if bits == 4 else eight_bits)
+        floats = choosing(model, recipe)
+        round_experts(model, recipe, bits, four_bits if bits == 4 else eight_bits)
     finer = [model.lm_head, *_finer(model, recipe)]
     for module in list(model.modules()):
         for name, child in module.named_children():
