@@ -42,8 +42,8 @@ KINDS = ("int4", "int8-grouped")
 
 def round_matrices(model: Any, kind: str = "int4") -> None:
     """Replace every linear layer of a model in place: 4-bit codes, and 8-bit codes for the output head and for what
-    makes keys and values of latents; or 8-bit codes for all. Matrices of experts are rounded when they are read, so that
-    no model of codes lies beside its floats; routers stay floats.
+    makes keys and values of latents; or 8-bit codes for all. Matrices of experts are rounded when they are read, so
+    that no model of codes lies beside its floats; routers stay floats.
 
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
