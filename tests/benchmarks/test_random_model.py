@@ -30,10 +30,10 @@ HYBRIDS = (
     "falcon-h1-0.5b",
 )
 MIXTURES = ("qwen3-30b-a3b", "qwen3.6-35b-a3b", "lfm2-8b-a1b", "granite-4-tiny", "gpt-oss-20b")
-IN_FILES = (
-    "llama-3.2-1b", "qwen3-0.6b", "qwen3-1.7b", "gemma-3-1b", "gemma-4-e2b", "phi-4-mini", "smollm3-3b", *HYBRIDS
+SHAPES = (
+    "llama-3.2-1b", "qwen3-0.6b", "qwen3-1.7b", "gemma-3-1b", "gemma-4-e2b", "phi-4-mini", "smollm3-3b", *HYBRIDS,
+    *MIXTURES,
 )  # fmt: skip
-SHAPES = (*IN_FILES, *MIXTURES)
 NATIVE = ("llama-3.2-1b", "qwen3-0.6b", "gemma-3-1b")
 """Shapes of families that headstart's own decoder runs, whatever else it comes to run."""
 
@@ -116,7 +116,7 @@ def test_headstart_runs_the_folder_on_the_decoder_of_its_family(tool: ModuleType
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("shape", IN_FILES)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_a_file_says_what_the_folder_says(tool: ModuleType, tmp_path: Path, shape: str) -> None:
     path = tmp_path / "model.gguf"
     config = tool.config_of(shape, tiny=True)
@@ -158,7 +158,7 @@ def test_the_file_of_llama_turns_as_the_folder_does(tool: ModuleType, tmp_path: 
     ("shape", "kind"),
     [
         pytest.param(shape, kind, marks=() if (row + column) % 4 == 0 else pytest.mark.slow)
-        for row, shape in enumerate(["llama-3.2-1b", "qwen3-0.6b", "gemma-4-e2b", *HYBRIDS[1:]])
+        for row, shape in enumerate(["llama-3.2-1b", "qwen3-0.6b", "gemma-4-e2b", *HYBRIDS[1:], *MIXTURES])
         for column, kind in enumerate(["Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ4_XS", "F16"])
     ],
 )
