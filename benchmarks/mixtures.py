@@ -9,7 +9,8 @@ text nearly independently, which trained ones do not; with --alike, embeddings l
 neighbouring tokens, and the guesses are of the last token's group. Guesses cost nothing to draft, and each is kept with
 the probability of a row, whatever it is (`headstart.measure.bench.synthetic`). Plain decoding, fixed lengths and paced
 drafts take turns step by step on the same prompt. Speed is seconds over the tokens that steps of such drafts have on
-average, so that lucky draws do not count, but for what pacing learns from them. Everything is written to results/ as
+average, so that lucky draws do not count, but for what pacing learns from them; a step takes the median of its
+contender's with drafts as long. Everything is written to results/ as
 JSON.
 """
 
@@ -47,7 +48,7 @@ from headstart.types import Draft
 GROUP = 32
 """Tokens that lie around one centre."""
 ROWS = (1, 2, 3, 4, 6, 8, 16)
-LONGEST = 5
+LONGEST = 4
 """Of the fixed lengths."""
 
 
@@ -118,8 +119,8 @@ def paced(target: hs.Target, probability: float, args: argparse.Namespace) -> di
     for k in range(1, LONGEST + 1):
         engines[f"K={k}"] = target.engine(drafter=Neighbours(), pacing="fixed", num_speculative_tokens=k)
     sampling = hs.Sampling(max_tokens=args.tokens, ignore_eos=True)
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
-    late: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
+    seconds: dict[str, list[tuple[int, float]]] = {name: [] for name in engines}
+    late: dict[str, list[tuple[int, float]]] = {name: [] for name in engines}
     drafted: list[int] = []
     for number in range(args.prompts):
         prompt = list(islice(varied_tokens(target.runner.vocab_size), 64 * number, 64 * (number + 1)))
@@ -131,21 +132,26 @@ def paced(target: hs.Target, probability: float, args: argparse.Namespace) -> di
             steps = in_turn({name: engine.stream(prompt, sampling) for name, engine in engines.items()})
         for name, each in steps.items():
             each = each[1:]
-            counted = [(float(expected_tokens(probability, len(step.draft))), took) for step, took in each]
+            counted = [(len(step.draft), took) for step, took in each]
             seconds[name] += counted
             late[name] += counted[len(counted) // 2 :]
         drafted += [len(step.draft) for step, _ in steps["paced"][len(steps["paced"]) // 2 :]]
     return {
         "probability": probability,
-        "seconds_per_token": {name: per_token(each) for name, each in seconds.items()},
-        "late_seconds_per_token": {name: per_token(each) for name, each in late.items()},
+        "seconds_per_token": {name: per_token(each, probability) for name, each in seconds.items()},
+        "late_seconds_per_token": {name: per_token(each, probability) for name, each in late.items()},
         "drafted_late": sum(drafted) / max(1, len(drafted)),
     }
 
 
-def per_token(steps: Sequence[tuple[float, float]]) -> float:
-    """Seconds, of steps of so many tokens."""
-    return sum(took for _, took in steps) / sum(tokens for tokens, _ in steps)
+def per_token(steps: Sequence[tuple[int, float]], probability: float) -> float:
+    """Seconds, of steps with drafts of so many tokens; each takes the median of those with drafts as long, since other
+    work on a machine adds time to a few."""
+    by_length: dict[int, list[float]] = {}
+    for length, took in steps:
+        by_length.setdefault(length, []).append(took)
+    tokens = sum(len(took) * float(expected_tokens(probability, length)) for length, took in by_length.items())
+    return sum(len(took) * median(took) for took in by_length.values()) / tokens
 
 
 def main() -> None:
