@@ -40,24 +40,31 @@ KINDS = ("int4", "int8-grouped")
 
 def round_matrices(model: Any, kind: str = "int4") -> None:
     """Replace every linear layer of a model in place: 4-bit codes, and 8-bit codes for the output head; or
-    8-bit codes for all.
+    8-bit codes for all. Matrices of experts are rounded when they are read, so that no model of codes lies beside its
+    floats; routers stay floats.
 
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
     """
-    why = ""
+    why, recipe = "", None
     try:
-        recipe_for(model)
+        recipe = recipe_for(model)
     except UnsupportedModel as refused:
         why = f": {refused.message}"
-    if why or not can_run(model.device):
+    if recipe is None or not can_run(model.device):
         raise InvalidOption(
             f"quantize={kind!r} needs the row kernels, which do not run this {model.config.model_type} here{why}",
             hint="use quantize='int8', or leave it out",
         )
+    bits, floats = (4 if kind == "int4" else 8), set[int]()
+    if recipe.experts:
+        from headstart.model.decoders.experts import choosing, round_experts  # most models have none
+
+        floats = choosing(model, recipe)
+        round_experts(model, recipe, bits, four_bits if bits == 4 else eight_bits)
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if isinstance(child, nn.Linear) or lies_by_inputs(child):
+            if (isinstance(child, nn.Linear) or lies_by_inputs(child)) and id(child) not in floats:
                 linear = plain(child)
                 weight, bias = linear.weight.detach(), linear.bias
                 eight = kind != "int4" or child is model.lm_head

@@ -22,6 +22,8 @@ from headstart.model.recipes import Recipe, find_recipe
 from headstart.types import Draft
 
 TOKENS = 7
+_LAST = 3
+"""Rows of the tree that are its chain, but for its root."""
 CAPACITY = 4 * TOKENS
 """Positions that a decoder must have for this."""
 
@@ -56,7 +58,9 @@ class Probe:
                 f"{model.config.model_type} does not run as its config describes it: {first_line(error)}",
                 hint="compare config.json with the original's",
             ) from error
-        self._plain = found[0, -1].float()
+        self._plain = found[0, -_LAST:].float()
+        recipe = find_recipe(model.config)
+        self._mixes = recipe is not None and bool(recipe.experts)
         model.set_attn_implementation(IMPLEMENTATION)
         self._most = 1e-3 if model.dtype in (torch.float32, torch.float64) else _USUAL
 
@@ -83,12 +87,12 @@ class Probe:
         """The decoder's logits [V] of the last token; raises `UnsupportedModel` unless they are the model's."""
         found = self._logits(decoder, decoder.new_cache(1, CAPACITY))
         self._judge(self._off(found), decoder.quantize, reached=self._layers)
-        return found
+        return found[-1]
 
     def _logits(self, decoder: Decoder, cache: Slots) -> Tensor:
         model = self._model
         try:
-            return run(decoder, cache, self._tokens, model.dtype, model.device)
+            return run(decoder, cache, self._tokens, model.dtype, model.device, rows=_LAST if self._mixes else 1)
         except (TypeError, AttributeError, RuntimeError) as error:
             raise UnsupportedModel(
                 f"{model.config.model_type} cannot be driven through transformers' attention interface: {error}",
@@ -135,7 +139,7 @@ class Probe:
                 if 0 < errors[-1] < _SMALL:
                     break
                 errors.append(
-                    self._off(model(torch.tensor([self._tokens], device=model.device), use_cache=False).logits[0, -1])
+                    self._off(model(torch.tensor([self._tokens], device=model.device), use_cache=False).logits[0, -1:])
                 )
         finally:
             model.set_attn_implementation(IMPLEMENTATION)
@@ -144,9 +148,14 @@ class Probe:
         return max(errors)
 
     def _off(self, logits: Tensor) -> float:
-        """The largest error of the last logits [V], relative to their spread."""
-        spread = float((self._plain.max() - self._plain.min()).clamp(min=1e-6))
-        return float((self._plain - logits.float()).abs().max()) / spread
+        """The largest error of the last logits [n, V], relative to their spread: that of the nearest of the n rows.
+
+        There are several of a mixture of experts: a row whose scores are nearly alike takes another expert when they
+        are rounded, and is then far off, as a wrong position or mask makes all rows.
+        """
+        plain = self._plain[-len(logits) :]
+        spread = (plain.amax(-1) - plain.amin(-1)).clamp(min=1e-6)
+        return float(((plain - logits.float()).abs().amax(-1) / spread).min())
 
     def _judge(self, error: float, quantize: str | None, *, reached: int) -> None:
         # whole numbers round by up to 0.15 on a real model; a wrong position or mask is off by far more
@@ -171,9 +180,11 @@ def tokens_of(vocabulary: int) -> list[int]:
 
 
 @torch.inference_mode()
-def run(decoder: Decoder, cache: Slots, tokens: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The logits [V] after the last token, in two forwards: a prefix with a draft of which one token is kept, and a
-    tree."""
+def run(
+    decoder: Decoder, cache: Slots, tokens: Sequence[int], dtype: torch.dtype, device: torch.device, *, rows: int = 1
+) -> Tensor:
+    """The logits [rows, V] after the last tokens, in two forwards: a prefix with a draft of which one token is kept,
+    and a tree."""
     half = TOKENS // 2
     # of a draft of three the second is kept: what the others left must not be seen
     first = Draft((tokens[0], tokens[half - 1], tokens[1]), (-1, -1, 1))
@@ -182,7 +193,7 @@ def run(decoder: Decoder, cache: Slots, tokens: Sequence[int], dtype: torch.dtyp
     # [x0 | a sibling that must stay unseen, then the true chain]: position, mask and path all matter
     rest = tokens[half + 1 :]
     draft = Draft((tokens[0], *rest), (-1, -1, *range(1, len(rest))))
-    return decoder.run(Packed([Segment(0, (tokens[half],), draft)], cache, dtype, device)).logits[-1]
+    return decoder.run(Packed([Segment(0, (tokens[half],), draft, judged=rows)], cache, dtype, device)).logits
 
 
 @contextmanager

@@ -110,7 +110,7 @@ class ModelRunner:
             Changed: they are not.
         """
         cache = self._decoder.new_cache(1, CAPACITY)
-        found = run(self._decoder, cache, tokens_of(self.vocab_size), self.dtype, self.device)
+        found = run(self._decoder, cache, tokens_of(self.vocab_size), self.dtype, self.device)[-1]
         if digest_of(found) != passed.logits:
             raise Changed("its logits are not those with which it passed the probe")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,11 +16,13 @@ from headstart.model.decoders.grouped import GroupedExperts
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.operations import activated
 from headstart.model.decoders.parts import check_shape, part
+from headstart.model.grouped import GroupedWeights, Rows, StoredWeights
 from headstart.model.recipes.experts import Experts, Router
 
 if TYPE_CHECKING:
     from headstart.model.decoders.lean import TensorNorm
     from headstart.model.decoders.linears import PackedLinear, PlainLinear
+    from headstart.model.recipes.recipe import Recipe
 
     Linear = PackedLinear | PlainLinear
 
@@ -58,32 +62,63 @@ def gate_up_of(owner: Any, experts: Experts) -> Iterator[Any]:
     bias = None if experts.gate_up_bias is None else part(owner, experts.gate_up_bias).detach()
     for number in range(experts.count):
         own = None if bias is None else _untwined(bias[number], experts)
-        linears = [_linear(each, number, experts, own) for each in held]
-        yield parts.side_by_side(linears)
+        yield parts.side_by_side([_linear(each, number, experts, own) for each in held])
 
 
 def down_of(owner: Any, experts: Experts) -> Iterator[Any]:
     """For each expert in turn, its second layer."""
     held = part(owner, experts.down)
     bias = None if experts.down_bias is None else part(owner, experts.down_bias).detach()
+    plain = replace(experts, interleaved=False)
     for number in range(experts.count):
-        if isinstance(held, GroupedExperts):
-            yield held.linear(number, None if bias is None else bias[number])
-        else:
-            matrix = held[number].detach()
-            yield linear_of(matrix.T if experts.transposed else matrix, None if bias is None else bias[number])
+        yield _linear(held, number, plain, None if bias is None else bias[number])
 
 
 def _linear(held: Any, number: int, experts: Experts, bias: Tensor | None) -> Any:
     if isinstance(held, GroupedExperts):
         return held.linear(number, bias)
-    matrix = held[number].detach()
-    return linear_of(_untwined(matrix.T if experts.transposed else matrix, experts), bias)
+    return linear_of(_matrix(held, number, experts), bias)
+
+
+def _matrix(held: Any, number: int, experts: Experts) -> Tensor:
+    """Of one expert [outputs, inputs], all of the gate first."""
+    matrix: Tensor = held[number].detach()
+    return _untwined(matrix.T if experts.transposed else matrix, experts)
 
 
 def _untwined(outputs: Tensor, experts: Experts) -> Tensor:
-    """All of the gate first, where gate and up take turns."""
     return torch.cat((outputs[::2], outputs[1::2])) if experts.interleaved else outputs
+
+
+def choosing(model: Any, recipe: Recipe) -> set[int]:
+    """The modules of routers, by `id`. They stay as they are: a choice must not hang on how a matrix is rounded, and
+    transformers' classes read their weights."""
+    owners = zip(part(model, recipe.stack), recipe.layers, strict=True)
+    return {id(part(owner, name)) for owner, layer in owners if layer.experts for name in layer.experts.floats}
+
+
+def round_experts(model: Any, recipe: Recipe, bits: int, to_codes: Callable[[Tensor], GroupedWeights]) -> None:
+    """Replace the matrices of all experts by codes of so many bits, which are made by `to_codes` each time that they
+    are read."""
+    model.config._experts_implementation = "eager"  # the others of transformers take tensors alone
+    for owner, layer in zip(part(model, recipe.stack), recipe.layers, strict=True):
+        if (experts := layer.experts) is None:
+            continue
+        for name in (*experts.gate_up, experts.down):
+            path, _, last = name.rpartition(".")
+            holder, held = part(owner, path), part(owner, name)
+            of = experts if name in experts.gate_up else replace(experts, interleaved=False)
+
+            def read(rows: Rows, number: int, held: Any = held, of: Experts = of) -> GroupedWeights:
+                return to_codes(_matrix(held, number, of)[rows])
+
+            outputs, inputs = held.shape[-2:][:: -1 if of.transposed else 1]
+            codes = [
+                StoredWeights((outputs, inputs), bits, partial(read, number=number)) for number in range(experts.count)
+            ]
+            delattr(holder, last)
+            made = GroupedExperts(codes, held.dtype, transposed=of.transposed, interleaved=of.interleaved)
+            setattr(holder, last, made)
 
 
 def router_of(owner: Any, experts: Experts) -> nn.Linear:
