@@ -8,10 +8,9 @@ The model has the widths and experts of Qwen3-30B-A3B, and few layers and tokens
 text nearly independently, which trained ones do not; with --alike, embeddings lie around the centres of groups of
 neighbouring tokens, and the guesses are of the last token's group. Guesses cost nothing to draft, and each is kept with
 the probability of a row, whatever it is (`headstart.measure.bench.synthetic`). Plain decoding, fixed lengths and paced
-drafts take turns step by step on the same prompt. Speed is seconds over the tokens that steps of such drafts have on
-average, so that lucky draws do not count, but for what pacing learns from them; a step takes the median of its
-contender's with drafts as long. Everything is written to results/ as
-JSON.
+drafts take turns step by step on the same prompt, and all make as many steps. Speed is seconds over the tokens that
+steps of such drafts have on average, so that lucky draws do not count, but for what pacing learns from them; a step takes
+the median of its contender's with drafts as long. Everything is written to results/ as JSON.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def paced(target: hs.Target, probability: float, args: argparse.Namespace) -> di
     engines = {"plain": plain, "paced": target.engine(drafter=Neighbours())}
     for k in range(1, LONGEST + 1):
         engines[f"K={k}"] = target.engine(drafter=Neighbours(), pacing="fixed", num_speculative_tokens=k)
-    sampling = hs.Sampling(max_tokens=args.tokens, ignore_eos=True)
+    sampling = hs.Sampling(max_tokens=args.steps * (1 + Neighbours.default_budget), ignore_eos=True)
     seconds: dict[str, list[tuple[int, float]]] = {name: [] for name in engines}
     late: dict[str, list[tuple[int, float]]] = {name: [] for name in engines}
     drafted: list[int] = []
@@ -129,7 +128,9 @@ def paced(target: hs.Target, probability: float, args: argparse.Namespace) -> di
                 if name != "plain":
                     judge = partial(SyntheticJudge, acceptance=probability, seed=number)
                     judged.enter_context(engine.judged(judge))
-            steps = in_turn({name: engine.stream(prompt, sampling) for name, engine in engines.items()})
+            steps = in_turn(
+                {name: islice(engine.stream(prompt, sampling), 1 + args.steps) for name, engine in engines.items()}
+            )
         for name, each in steps.items():
             each = each[1:]
             counted = [(len(step.draft), took) for step, took in each]
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--percent", type=float, nargs="*", default=[50, 70, 85])
-    parser.add_argument("--tokens", type=int, default=128, help="of each text")
+    parser.add_argument("--steps", type=int, default=80, help="of each contender on a prompt")
     parser.add_argument("--prompts", type=int, default=1, help="of each row")
     parser.add_argument("--rounds", type=int, default=15, help="of forwards")
     parser.add_argument("--quantize", default="none", help="of the target")
@@ -172,7 +173,7 @@ def main() -> None:
         make(args.target, args.layers, args.vocabulary, args.alike)
         return
     provenance, console = Provenance.now("torch", "transformers"), Console()
-    target = hs.Target(args.target, dtype="bfloat16", quantize=args.quantize, max_length=args.tokens + 128)
+    target = hs.Target(args.target, dtype="bfloat16", quantize=args.quantize, max_length=10 * args.steps + 128)
     mixture = mixture_of(target.runner.config)
     assert mixture is not None, "a mixture of experts"
     engine = target.engine(drafter="none")
