@@ -9,8 +9,8 @@ text nearly independently, which trained ones do not; with --alike, embeddings l
 neighbouring tokens, and the guesses are of the last token's group. Guesses cost nothing to draft, and each is kept with
 the probability of a row, whatever it is (`headstart.measure.bench.synthetic`). Plain decoding, fixed lengths and paced
 drafts take turns step by step on the same prompt, and all make as many steps. Speed is seconds over the tokens that
-steps of such drafts have on average, so that lucky draws do not count, but for what pacing learns from them; a step takes
-the median of its contender's with drafts as long. Everything is written to results/ as JSON.
+steps of such drafts have on average, so that lucky draws do not count, but for what pacing learns from them; a step
+takes the median of its contender's with drafts as long. Everything is written to results/ as JSON.
 """
 
 from __future__ import annotations
@@ -194,6 +194,7 @@ def main() -> None:
     console.print(f"a profile's rows choose alike with {facts['profile']['alike']:.2f}")
     console.print(facts["decoder"], f"{1e3 * facts['curves']['others'][0]['seconds']:.2f} ms a plain forward", table)
     facts["paced"] = []
+    file = results_file(args.out, f"mixture-{args.target.name}")
     for percent in args.percent:
         row = paced(target, percent / 100, args)
         facts["paced"].append(row)
@@ -205,8 +206,7 @@ def main() -> None:
                 f"{took['plain'] / took[best]:.3f}, paced over best {took[best] / took['paced']:.3f}, drafted late "
                 f"{row['drafted_late']:.2f}"
             )
-    file = results_file(args.out, f"mixture-{args.target.name}")
-    file.write_text(json.dumps({"provenance": provenance.record(), **facts}, indent=1))
+        file.write_text(json.dumps({"provenance": provenance.record(), **facts}, indent=1))
     console.print(file, *provenance.lines(), sep="\n")
 
 
