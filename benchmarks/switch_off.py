@@ -5,9 +5,10 @@
     python benchmarks/switch_off.py DIR --drafter eagle3        # a head of random weights is made for the target
 
 Each guess is kept with the probability of a row, whatever it is (`headstart.measure.bench.synthetic`), so that models
-with random weights will do. Every row has an engine of its own, whose pacing begins anew, on the same weights. Plain
-and paced requests take turns, each on the same prompt of random tokens. A pair's speeds are without the prompt; of
-drafts only the second half of the paced texts counts, when pacing has had time to learn. With --cpu-time the engine and
+with random weights will do. Every row has an engine of its own, whose pacing begins anew, on the same weights. A plain
+and a paced request on the same prompt of random tokens take turns step by step, so that a change of the machine's speed
+meets both. A pair's speeds are without the prompt; the second half of the steps is also told apart, when pacing has had
+time to learn. With --cpu-time the engine and
 this script read the process's CPU time, on one thread. Everything is written to results/ as JSON.
 """
 
@@ -17,6 +18,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -61,23 +63,43 @@ def random_head(config: Any, folder: Path) -> Path:
     return folder
 
 
-def told(engine: hs.Engine, prompt: list[int], sampling: hs.Sampling) -> dict[str, float]:
+def told(steps: list[tuple[hs.Step, float]]) -> dict[str, float]:
     """One request: seconds a token behind the first step, tokens a forward, and drafted tokens a forward of its second
     half."""
-    steps, begun = [], 0.0
-    for chunk in engine.stream(prompt, sampling):
-        if not steps:
-            begun = time.perf_counter()
-        steps.append(chunk.step)
-    seconds = time.perf_counter() - begun
-    tokens = sum(len(step.tokens) for step in steps[1:])
-    late = steps[len(steps) // 2 :]
+    after = steps[1:]
+    tokens = sum(len(step.tokens) for step, _ in after)
+    late = [step for step, _ in steps[len(steps) // 2 :]]
     return {
-        "seconds_per_token": seconds / tokens,
-        "tokens_per_forward": tokens / (len(steps) - 1),
+        "seconds_per_token": sum(seconds for _, seconds in after) / tokens,
+        "late_seconds_per_token": late_seconds(steps),
+        "tokens_per_forward": tokens / len(after),
         "drafted_late": sum(len(step.draft) for step in late) / len(late),
         "drafting_late": sum(len(step.draft) > 0 for step in late) / len(late),
     }
+
+
+def late_seconds(steps: list[tuple[hs.Step, float]]) -> float:
+    """Seconds a token of the second half of a text's steps."""
+    late = steps[len(steps) // 2 :]
+    return sum(seconds for _, seconds in late) / sum(len(step.tokens) for step, _ in late)
+
+
+def in_turn(streams: dict[str, Iterator[Any]]) -> dict[str, list[tuple[Any, float]]]:
+    """The steps of texts that are written in turn, one step of each at a time, with their seconds.
+
+    A machine whose speed changes from second to second then changes it for all of them.
+    """
+    steps: dict[str, list[tuple[Any, float]]] = {name: [] for name in streams}
+    while streams:
+        for name in list(streams):
+            begun = time.perf_counter()
+            chunk = next(streams[name], None)
+            seconds = time.perf_counter() - begun
+            if chunk is None:
+                del streams[name]
+            else:
+                steps[name].append((chunk.step, seconds))
+    return steps
 
 
 def measured(target: hs.Target, drafter: str, probability: float, args: argparse.Namespace) -> dict[str, Any]:
@@ -89,14 +111,10 @@ def measured(target: hs.Target, drafter: str, probability: float, args: argparse
     for number in range(args.pairs):
         torch.manual_seed(number)
         prompt = torch.randint(256, (64,)).tolist()
-        found: dict[str, Any] = {}
-        for name in ("plain", "paced") if number % 2 else ("paced", "plain"):
-            if name == "plain":
-                found[name] = told(plain, prompt, sampling)
-            else:
-                with engine.judged(partial(SyntheticJudge, acceptance=probability, seed=number)):
-                    found[name] = told(engine, prompt, sampling)
-        pairs.append(found)
+        with engine.judged(partial(SyntheticJudge, acceptance=probability, seed=number)):
+            streams = {"plain": plain.stream(prompt, sampling), "paced": engine.stream(prompt, sampling)}
+            steps = in_turn(streams)
+        pairs.append({name: told(each) for name, each in steps.items()})
     return {"probability": probability, "pairs": pairs, "budget": engine.drafter.default_budget}
 
 
@@ -104,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", type=Path)
     parser.add_argument("--drafter", choices=("mtp", "eagle3"), required=True)
-    parser.add_argument("--percent", type=float, nargs="+", default=[10, 20, 30, 40, 50, 70, 85])
+    parser.add_argument("--percent", type=float, nargs="+", default=[0, 10, 20, 30, 50, 70, 85])
     parser.add_argument("--tokens", type=int, default=128, help="of each text")
     parser.add_argument("--pairs", type=int, default=2, help="of each row")
     parser.add_argument("--cpu-time", action="store_true", help="one thread, and its time: for a machine that is busy")
@@ -119,19 +137,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         drafter = "mtp" if args.drafter == "mtp" else str(random_head(target.runner.config, Path(folder)))
         rows = []
-        table = Table("kept", "speed over plain", "tokens/forward", "drafting at the end", "drafted a forward then")
+        table = Table(
+            "kept", "speed over plain", "second half", "tokens/forward", "drafting at the end", "drafted a forward then"
+        )
         for percent in args.percent:
             row = measured(target, drafter, percent / 100, args)
             rows.append(row)
-            ratios = sorted(
-                pair["plain"]["seconds_per_token"] / pair["paced"]["seconds_per_token"] for pair in row["pairs"]
+            ratios, late = (
+                sorted(pair["plain"][clock] / pair["paced"][clock] for pair in row["pairs"])
+                for clock in ("seconds_per_token", "late_seconds_per_token")
             )
             paced = [pair["paced"] for pair in row["pairs"]]
             cells = (
                 median(each[name] for each in paced) for name in ("tokens_per_forward", "drafting_late", "drafted_late")
             )
             table.add_row(
-                f"{percent:g}%", f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+                f"{percent:g}%",
+                *(f"{median(each):.2f} ({each[0]:.2f} to {each[-1]:.2f})" for each in (ratios, late)),
                 *(f"{each:.2f}" for each in cells),
             )  # fmt: skip
             console.print(f"{percent:g}%", *(f"{each:.2f}" for each in ratios))
