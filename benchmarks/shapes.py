@@ -104,7 +104,13 @@ def weights_of_file(path: Path) -> Weights:
     file = open_gguf(path)
     tied = "output.weight" not in file.tensors
     tables = {"per_layer_token_embd.weight"} | (set() if tied else {"token_embd.weight"})
-    read = sum(tensor.data.nbytes for name, tensor in file.tensors.items() if name not in tables)
+    architecture = file.metadata.text("general.architecture")
+    chosen, experts = (file.metadata.whole(f"{architecture}.expert_{key}", 1) or 1 for key in ("used_count", "count"))
+
+    def part(name: str) -> float:
+        return chosen / experts if "_exps." in name else float(name not in tables)
+
+    read = int(sum(part(name) * tensor.data.nbytes for name, tensor in file.tensors.items()))
     vocabulary = file.tensors["token_embd.weight"].shape[0]
     return Weights(sum(each.stat().st_size for each in file.paths), read, vocabulary)
 

@@ -182,29 +182,41 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 65536, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
         "rope_parameters": _default(5e6),
     },
-    "lfm2-8b-a1b": {
-        **_LFM2, "model_type": "lfm2_moe", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168,
-        "num_attention_heads": 32, "num_hidden_layers": 24, "moe_intermediate_size": 1792, "num_experts": 32,
-        "num_experts_per_tok": 4, "num_dense_layers": 2, "norm_topk_prob": True, "use_expert_bias": True,
-        "routed_scaling_factor": 1.0,
-        "layer_types": ["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)],
-    },
     "qwen3-30b-a3b": {
         "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 6144,
         "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
-        "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,
-        "decoder_sparse_step": 1, "mlp_only_layers": [], "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": False, "rope_parameters": _default(1e6),
+        "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "num_experts": 128,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": True,
+        "rope_parameters": _default(1e6),
+    },
+    "qwen3.6-35b-a3b": {
+        **{key: value for key, value in _qwen3_5(2048, 0, 40, 16, 2, 32).items() if key != "intermediate_size"},
+        "model_type": "qwen3_5_moe_text", "tie_word_embeddings": False, "num_experts": 256, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    },
+    "lfm2-8b-a1b": {
+        "model_type": "lfm2_moe", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168,
+        "num_hidden_layers": 24, "num_attention_heads": 32, "num_key_value_heads": 8, "conv_L_cache": 3,
+        "max_position_embeddings": 128000, "norm_eps": 1e-5, "tie_word_embeddings": True, "num_experts": 32,
+        "num_experts_per_tok": 4, "moe_intermediate_size": 1792, "num_dense_layers": 2, "use_expert_bias": True,
+        "norm_topk_prob": True, "routed_scaling_factor": 1.0, "rope_parameters": _default(1e6),
+        "layer_types": ["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)],
+    },
+    "granite-4-tiny": {
+        **_GRANITE_H, "hidden_size": 1536, "intermediate_size": 512, "shared_intermediate_size": 1024,
+        "num_hidden_layers": 40, "max_position_embeddings": 131072, "attention_multiplier": 0.0078125,
+        "logits_scaling": 6.0, "residual_multiplier": 0.22, "mamba_d_head": 64, "num_local_experts": 64,
+        "num_experts_per_tok": 6,
+        "layer_types": ["full_attention" if i in (5, 15, 25, 35) else "linear_attention" for i in range(40)],
     },
     "gpt-oss-20b": {
         "model_type": "gpt_oss", "vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
         "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
-        "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "attention_bias": True,
-        "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
-        "layer_types": ["full_attention" if i % 2 else "sliding_attention" for i in range(24)],
+        "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "sliding_window": 128,
+        "num_local_experts": 32, "num_experts_per_tok": 4, "layer_types": ["sliding_attention", "full_attention"] * 12,
         "rope_parameters": {
             "rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
-            "original_max_position_embeddings": 4096, "truncate": False,
+            "truncate": False, "original_max_position_embeddings": 4096,
         },
     },
 }  # fmt: skip
@@ -215,7 +227,8 @@ TINY: dict[str, Any] = {
     "global_head_dim": 128, "hidden_size_per_layer_input": 32, "query_pre_attn_scalar": 64, "sliding_window": 32,
     "shared_intermediate_size": 512, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64,
     "linear_value_head_dim": 64, "mamba_n_heads": 16, "mamba_d_head": 32, "mamba_d_state": 32,
-    "mamba_d_ssm": 512,
+    "mamba_d_ssm": 512, "num_experts": 8, "num_local_experts": 8, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 256, "shared_expert_intermediate_size": 256,
 }  # fmt: skip
 """Other numbers for a tiny model, of those that a shape has. Rows hold whole blocks of 256."""
 
@@ -238,7 +251,7 @@ def config_of(name: str, *, layers: int | None = None, vocabulary: int | None = 
     """
     shape = dict(SHAPES[name])
     if tiny:
-        shape |= {key: value for key, value in TINY.items() if key in shape}
+        shape |= {key: value for key, value in TINY.items() if shape.get(key)}
         layers, vocabulary = layers or TINY_LAYERS, vocabulary or TINY_VOCABULARY
         if "short_factor" in (rope := dict(shape["rope_parameters"])):
             turned = int(shape["hidden_size"] // shape["num_attention_heads"] * rope["partial_rotary_factor"]) // 2
@@ -305,7 +318,7 @@ class Numbers:
     @classmethod
     def of(cls, config: Any, seed: int) -> Numbers:
         """As a checkpoint of transformers stores them: norms of Gemma 3 and Qwen3.5 multiply by 1 + weight."""
-        added = config.model_type in ("gemma3_text", "qwen3_5_text")
+        added = config.model_type in ("gemma3_text", "qwen3_5_text", "qwen3_5_moe_text")
         return cls(torch.Generator().manual_seed(seed), 0.0 if added else 1.0)
 
     def rows(self, name: str, shape: Sequence[int]) -> Iterator[Tensor]:

@@ -29,8 +29,10 @@ HYBRIDS = (
     "qwen3.5-4b",
     "falcon-h1-0.5b",
 )
+MIXTURES = ("qwen3-30b-a3b", "qwen3.6-35b-a3b", "lfm2-8b-a1b", "granite-4-tiny", "gpt-oss-20b")
 SHAPES = (
-    "llama-3.2-1b", "qwen3-0.6b", "qwen3-1.7b", "gemma-3-1b", "gemma-4-e2b", "phi-4-mini", "smollm3-3b", *HYBRIDS
+    "llama-3.2-1b", "qwen3-0.6b", "qwen3-1.7b", "gemma-3-1b", "gemma-4-e2b", "phi-4-mini", "smollm3-3b", *HYBRIDS,
+    *MIXTURES,
 )  # fmt: skip
 NATIVE = ("llama-3.2-1b", "qwen3-0.6b", "gemma-3-1b")
 """Shapes of families that headstart's own decoder runs, whatever else it comes to run."""
@@ -60,6 +62,9 @@ def tool() -> ModuleType:
         ("lfm2-350m", 354_483_968),
         ("lfm2-1.2b", 1_170_340_608),
         ("falcon-h1-0.5b", 521_411_104),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("granite-4-tiny", 6_939_037_248),
+        ("gpt-oss-20b", 20_914_757_184),
     ],
 )
 def test_a_shape_has_as_many_weights_as_the_published_model(tool: ModuleType, shape: str, weights: int) -> None:
@@ -91,7 +96,8 @@ def test_transformers_reads_the_folder(tool: ModuleType, tmp_path: Path, shape: 
     assert all(float(each.std()) == pytest.approx(0.02, rel=0.1) for each in stored.values())
     rows = {name: each for name, each in model.named_parameters() if each.dim() == 1 and not name.endswith(".bias")}
     norms = {float(each[0]) for each in rows.values()}
-    assert norms == {"gemma-3": {0.0}, "qwen3.5": {0.0, 1.0}}.get(shape.rpartition("-")[0], {1.0})
+    added = {"gemma-3": {0.0}, "qwen3.5": {0.0, 1.0}, "qwen3.6": {0.0, 1.0}}
+    assert norms == next((each for name, each in added.items() if shape.startswith(name)), {1.0})
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -152,7 +158,7 @@ def test_the_file_of_llama_turns_as_the_folder_does(tool: ModuleType, tmp_path: 
     ("shape", "kind"),
     [
         pytest.param(shape, kind, marks=() if (row + column) % 4 == 0 else pytest.mark.slow)
-        for row, shape in enumerate(["llama-3.2-1b", "qwen3-0.6b", "gemma-4-e2b", *HYBRIDS[1:]])
+        for row, shape in enumerate(["llama-3.2-1b", "qwen3-0.6b", "gemma-4-e2b", *HYBRIDS[1:], *MIXTURES])
         for column, kind in enumerate(["Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ4_XS", "F16"])
     ],
 )

@@ -77,7 +77,10 @@ def test_every_family_has_the_same_logits_or_is_probed_again(name: str, tmp_path
     assert len(made) == (2 if name in NOT_KEPT else 1), f"{name}: {second.runner.decoder}"
 
 
-NOT_KEPT = {"apertus", "gpt2", "lfm3", "nemotron_h", "olmo_hybrid", "olmo_hybrid, no positions"}
+NOT_KEPT = {
+    "apertus", "deepseek_v2", "deepseek_v2, groups", "deepseek_v3, experts", "glm4_moe_lite", "gpt2", "lfm3",
+    "nemotron_h", "olmo_hybrid", "olmo_hybrid, no positions",
+}  # fmt: skip
 """Families that are probed at every start: numbers of activations, matrices by inputs, and tensors that files call
 otherwise than transformers, or hold apart where it joins them."""
 

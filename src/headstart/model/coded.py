@@ -23,6 +23,12 @@ def joined_with(config: Any, module: str) -> list[str]:
     return [module] if recipe is None else recipe.joined_with(module)
 
 
+def chooses(config: Any, module: str) -> bool:
+    """Whether a linear layer is a router, which stays floats: see `Recipe.chooses`."""
+    recipe = find_recipe(config)
+    return recipe is not None and recipe.chooses(module)
+
+
 def model_class(config: Any) -> Any:
     """The class of transformers that a causal LM with this config has."""
     return transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]

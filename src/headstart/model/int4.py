@@ -42,8 +42,8 @@ KINDS = ("int4", "int8-grouped")
 
 def round_matrices(model: Any, kind: str = "int4") -> None:
     """Replace every linear layer of a model in place: 4-bit codes, and 8-bit codes for the output head and for what
-    makes keys and values of latents; or 8-bit codes for all. Matrices of experts are rounded when they are read, so that
-    no model of codes lies beside its floats; routers stay floats.
+    makes keys and values of latents; or 8-bit codes for all. Matrices of experts are rounded when they are read, so
+    that no model of codes lies beside its floats; routers stay floats.
 
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
@@ -60,9 +60,10 @@ def round_matrices(model: Any, kind: str = "int4") -> None:
         )
     bits, floats = (4 if kind == "int4" else 8), set[int]()
     if recipe.experts:
-        from headstart.model.decoders.experts import round_experts  # most models have none
+        from headstart.model.decoders.experts import choosing, round_experts  # most models have none
 
-        floats = round_experts(model, recipe, bits, four_bits if bits == 4 else eight_bits)
+        floats = choosing(model, recipe)
+        round_experts(model, recipe, bits, four_bits if bits == 4 else eight_bits)
     finer = [model.lm_head, *_finer(model, recipe)]
     for module in list(model.modules()):
         for name, child in module.named_children():

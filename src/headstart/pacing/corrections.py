@@ -180,7 +180,7 @@ class RowWeights:
         self._refresh()
 
     def _refresh(self) -> None:
-        self._request, self._level, self._sibling = (self._weights / self._unit).tolist()
+        self._request, self._level, self._sibling = map(float, self._weights / self._unit)
 
     def rows(self, requests: int) -> float:
         """Of so many requests without drafts."""

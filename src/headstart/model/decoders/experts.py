@@ -90,15 +90,20 @@ def _untwined(outputs: Tensor, experts: Experts) -> Tensor:
     return torch.cat((outputs[::2], outputs[1::2])) if experts.interleaved else outputs
 
 
-def round_experts(model: Any, recipe: Recipe, bits: int, to_codes: Callable[[Tensor], GroupedWeights]) -> set[int]:
+def choosing(model: Any, recipe: Recipe) -> set[int]:
+    """The modules of routers, by `id`. They stay as they are: a choice must not hang on how a matrix is rounded, and
+    transformers' classes read their weights."""
+    owners = zip(part(model, recipe.stack), recipe.layers, strict=True)
+    return {id(part(owner, name)) for owner, layer in owners if layer.experts for name in layer.experts.floats}
+
+
+def round_experts(model: Any, recipe: Recipe, bits: int, to_codes: Callable[[Tensor], GroupedWeights]) -> None:
     """Replace the matrices of all experts by codes of so many bits, which are made by `to_codes` each time that they
-    are read. Returns the modules that nobody rounds, by `id`: a choice must not hang on it."""
+    are read."""
     model.config._experts_implementation = "eager"  # the others of transformers take tensors alone
-    kept = set[int]()
     for owner, layer in zip(part(model, recipe.stack), recipe.layers, strict=True):
         if (experts := layer.experts) is None:
             continue
-        kept |= {id(part(owner, name)) for name in experts.floats}
         for name in (*experts.gate_up, experts.down):
             path, _, last = name.rpartition(".")
             holder, held = part(owner, path), part(owner, name)
@@ -114,7 +119,6 @@ def round_experts(model: Any, recipe: Recipe, bits: int, to_codes: Callable[[Ten
             delattr(holder, last)
             made = GroupedExperts(codes, held.dtype, transposed=of.transposed, interleaved=of.interleaved)
             setattr(holder, last, made)
-    return kept
 
 
 def router_of(owner: Any, experts: Experts) -> nn.Linear:

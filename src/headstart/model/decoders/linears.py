@@ -7,7 +7,7 @@ batches. int8 weights are half the bytes again. The plain layer is the twin both
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -166,8 +166,9 @@ def _sums_are_exact() -> bool:
     return bool((found - inputs).abs().max() < 0.01)
 
 
-def prepare(model: nn.Module, quantize: str | None) -> None:
-    """Replace every `nn.Linear` of the model in place by the best layer for its weights here.
+def prepare(model: nn.Module, quantize: str | None, kept: Collection[int] = ()) -> None:
+    """Replace every `nn.Linear` of the model in place by the best layer for its weights here. kept: but for these, by
+    `id`.
 
     Tied weights are prepared apart; the embedding keeps its own.
     """
@@ -180,7 +181,7 @@ def prepare(model: nn.Module, quantize: str | None) -> None:
         return
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child) is nn.Linear:
+            if type(child) is nn.Linear and id(child) not in kept:
                 setattr(module, name, layer(child))
 
 

@@ -48,7 +48,12 @@ class ModulesDecoder:
         if quantize == "int8" and not linears.can_quantize(model.device):
             return None
         quantize = "int8" if quantize == "int8" else None
-        linears.prepare(model, quantize)
+        kept = set[int]()
+        if recipe is not None and recipe.experts:
+            from headstart.model.decoders.experts import choosing  # most models have none
+
+            kept = choosing(model, recipe)
+        linears.prepare(model, quantize, kept)
         return cls(model, shapes, quantize)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:

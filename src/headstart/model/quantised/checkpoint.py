@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
-from headstart.model.coded import empty, fits_kernels, joined_with, with_codes, without_memory
+from headstart.model.coded import chooses, empty, fits_kernels, joined_with, with_codes, without_memory
 from headstart.model.decoders.grouped import GroupedExperts, GroupedLinear
 from headstart.model.grouped import ChannelWeights, GroupedWeights, Rows, StoredWeights
 from headstart.model.hub import folder_of
@@ -65,6 +65,8 @@ class QuantisedCheckpoint:
 
     def stays(self, module: str) -> bool:
         """Whether a module's matrix and all that are joined with it are codes, with their inputs in one order."""
+        if chooses(self.config, module):
+            return False
         together = joined_with(self.config, module)
         if not all(self.coded(each) for each in together):
             return False

@@ -102,8 +102,9 @@ def latent(stated: Stated, *more: str, pairs: bool) -> Latent:
 
 def _scaling(rope: dict[str, Any], dim: int) -> float:
     """Of scores, which a longer rotation makes larger (YaRN, arXiv:2309.00071, as DeepSeek states it)."""
-    scaling = float(dim) ** -0.5
+    scaling = 1 / math.sqrt(dim)
     more = rope.get("mscale_all_dim")
     if rope.get("rope_type", "default") == "default" or not more or rope["factor"] <= 1:
         return scaling
-    return scaling * (0.1 * more * math.log(rope["factor"]) + 1.0) ** 2
+    longer: float = 0.1 * more * math.log(rope["factor"]) + 1.0
+    return scaling * longer**2

@@ -300,13 +300,21 @@ class Recipe:
     def joined_with(self, module: str) -> list[str]:
         """The linear layers of the same input as this one of the model, itself among them: decoders join them, so they
         are all codes, or all floats."""
-        owner, _, rest = module.removeprefix(f"{self.stack}.").partition(".")
-        if owner.isdigit() and int(owner) < len(self.layers):
-            layer = self.layers[int(owner)]
-            for names in layer.joined:
-                if rest in names:
-                    return [f"{self.stack}.{owner}.{name}" for name in names]
+        layer, rest = self._owner(module)
+        for names in () if layer is None else layer.joined:
+            if rest in names:
+                return [f"{module.removesuffix(rest)}{name}" for name in names]
         return [module]
+
+    def chooses(self, module: str) -> bool:
+        """Whether a linear layer of the model is a router, which is floats everywhere."""
+        layer, rest = self._owner(module)
+        return layer is not None and layer.experts is not None and rest in layer.experts.floats
+
+    def _owner(self, module: str) -> tuple[Layer | None, str]:
+        """The layer that a module is of, and its name below it."""
+        owner, _, rest = module.removeprefix(f"{self.stack}.").partition(".")
+        return self.layers[int(owner)] if owner.isdigit() and int(owner) < len(self.layers) else None, rest
 
 
 def windows_of(layers: Sequence[Layer]) -> list[int | None]:
