@@ -109,7 +109,10 @@ def owner_of(layer: Layer, find: Callable[[str], Tensor | None]) -> Any:
         weight = find(f"{name}.weight")
         assert weight is not None, "checked when it was read"
         held[name] = linear_of(weight, find(f"{name}.bias"))
-    parameters = () if experts is None else (*experts.parameters, experts.router.weight, experts.router.choice_bias)
+    parameters: tuple[str | None, ...] = ()
+    if experts is not None:
+        router = experts.router
+        parameters = (*experts.parameters, router.weight, router.choice_bias, experts.shared_gate)
     held |= {name: find(name) for name in (*parameters, layer.factor) if name is not None}
     return tree(held)
 

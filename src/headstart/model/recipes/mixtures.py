@@ -116,11 +116,11 @@ def gpt_oss(stated: Stated) -> Recipe:
 
 def ernie4_5_moe(stated: Stated) -> Recipe:
     """Weights are softmaxes in float32, and a bias helps to choose."""
-    stated.must_be("moe_norm_min", 1e-12)  # of a sum of softmaxes, which no sum of them is below
+    stated.must_be("moe_norm_min", 1e-12)  # the least sum of weights: the bias may choose experts whose weights are 0
     gate, step = "mlp.gate", stated.moe_layer_interval
     router = Router(
         stated.moe_k, weight=f"{gate}.weight", choice_bias=f"{gate}.moe_statics.e_score_correction_bias",
-        normalised=True, wide=True,
+        normalised=True, least_sum=1e-12, wide=True,
     )  # fmt: skip
     experts = _of(stated, stated.moe_num_experts, stated.moe_intermediate_size, router)
     if shared := stated.moe_num_shared_experts:
