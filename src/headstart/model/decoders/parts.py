@@ -257,7 +257,7 @@ def _by_part(mixer: DeltaRule) -> Tensor:
     """Which output of the stored layers, which lie by key heads, each output of ours is."""
     heads, each = mixer.key_heads, mixer.heads // mixer.key_heads
     sizes = (mixer.key_dim, mixer.key_dim, each * mixer.value_dim, each * mixer.value_dim)
-    wide = torch.arange(heads * sum(sizes)).view(heads, -1).split(sizes, 1)
+    wide = torch.split(torch.arange(heads * sum(sizes)).view(heads, -1), list(sizes), 1)
     gates = heads * sum(sizes) + torch.arange(2 * mixer.heads).view(heads, 2, each)
     return torch.cat([rows.reshape(-1) for rows in (*wide, gates[:, 0], gates[:, 1])])
 

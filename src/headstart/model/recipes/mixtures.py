@@ -99,7 +99,8 @@ def gpt_oss(stated: Stated) -> Recipe:
     """Attention has sinks, and in every second layer a window; matrices of experts lie by their inputs, gate and up in
     turns."""
     stated.get("attention_bias")
-    rope = replace(attention(stated).rope, table_once=True)
+    rope = attention(stated).rope
+    assert rope is not None, "a layer as Llama's turns"
     router = Router(stated.num_experts_per_tok, "chosen", "mlp.router.weight", "mlp.router.bias")
     experts = replace(
         _of(stated, stated.num_local_experts, stated.intermediate_size, router),
@@ -110,7 +111,9 @@ def gpt_oss(stated: Stated) -> Recipe:
         limit=float(stated.swiglu_limit),
         alpha=float(stated.swiglu_alpha),
     )
-    layers = [each.attending(rope=rope, sinks="self_attn.sinks") for each in qwen2(stated).layers]
+    layers = [
+        each.attending(rope=replace(rope, table_once=True), sinks="self_attn.sinks") for each in qwen2(stated).layers
+    ]
     return _fed(stated, layers, experts)
 
 
