@@ -8,9 +8,9 @@ The model has the widths and experts of Qwen3-30B-A3B, and few layers and tokens
 text nearly independently, which trained ones do not; with --alike, embeddings lie around the centres of groups of
 neighbouring tokens, and the guesses are of the last token's group. Guesses cost nothing to draft, and each is kept with
 the probability of a row, whatever it is (`headstart.measure.bench.synthetic`). Plain decoding, fixed lengths and paced
-drafts take turns step by step on the same prompt. Speed is seconds over the tokens that steps of such drafts have on
-average, so that lucky draws do not count, but for what pacing learns from them. Everything is written to results/ as
-JSON.
+drafts take turns step by step on the same prompt, and all make as many steps. Speed is seconds over the tokens that
+steps of such drafts have on average, so that lucky draws do not count, but for what pacing learns from them; a step
+takes the median of its contender's with drafts as long. Everything is written to results/ as JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from headstart.types import Draft
 GROUP = 32
 """Tokens that lie around one centre."""
 ROWS = (1, 2, 3, 4, 6, 8, 16)
-LONGEST = 5
+LONGEST = 4
 """Of the fixed lengths."""
 
 
@@ -117,9 +117,9 @@ def paced(target: hs.Target, probability: float, args: argparse.Namespace) -> di
     engines = {"plain": plain, "paced": target.engine(drafter=Neighbours())}
     for k in range(1, LONGEST + 1):
         engines[f"K={k}"] = target.engine(drafter=Neighbours(), pacing="fixed", num_speculative_tokens=k)
-    sampling = hs.Sampling(max_tokens=args.tokens, ignore_eos=True)
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
-    late: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
+    sampling = hs.Sampling(max_tokens=args.steps * (1 + Neighbours.default_budget), ignore_eos=True)
+    seconds: dict[str, list[tuple[int, float]]] = {name: [] for name in engines}
+    late: dict[str, list[tuple[int, float]]] = {name: [] for name in engines}
     drafted: list[int] = []
     for number in range(args.prompts):
         prompt = list(islice(varied_tokens(target.runner.vocab_size), 64 * number, 64 * (number + 1)))
@@ -128,24 +128,31 @@ def paced(target: hs.Target, probability: float, args: argparse.Namespace) -> di
                 if name != "plain":
                     judge = partial(SyntheticJudge, acceptance=probability, seed=number)
                     judged.enter_context(engine.judged(judge))
-            steps = in_turn({name: engine.stream(prompt, sampling) for name, engine in engines.items()})
+            steps = in_turn(
+                {name: islice(engine.stream(prompt, sampling), 1 + args.steps) for name, engine in engines.items()}
+            )
         for name, each in steps.items():
             each = each[1:]
-            counted = [(float(expected_tokens(probability, len(step.draft))), took) for step, took in each]
+            counted = [(len(step.draft), took) for step, took in each]
             seconds[name] += counted
             late[name] += counted[len(counted) // 2 :]
         drafted += [len(step.draft) for step, _ in steps["paced"][len(steps["paced"]) // 2 :]]
     return {
         "probability": probability,
-        "seconds_per_token": {name: per_token(each) for name, each in seconds.items()},
-        "late_seconds_per_token": {name: per_token(each) for name, each in late.items()},
+        "seconds_per_token": {name: per_token(each, probability) for name, each in seconds.items()},
+        "late_seconds_per_token": {name: per_token(each, probability) for name, each in late.items()},
         "drafted_late": sum(drafted) / max(1, len(drafted)),
     }
 
 
-def per_token(steps: Sequence[tuple[float, float]]) -> float:
-    """Seconds, of steps of so many tokens."""
-    return sum(took for _, took in steps) / sum(tokens for tokens, _ in steps)
+def per_token(steps: Sequence[tuple[int, float]], probability: float) -> float:
+    """Seconds, of steps with drafts of so many tokens; each takes the median of those with drafts as long, since other
+    work on a machine adds time to a few."""
+    by_length: dict[int, list[float]] = {}
+    for length, took in steps:
+        by_length.setdefault(length, []).append(took)
+    tokens = sum(len(took) * float(expected_tokens(probability, length)) for length, took in by_length.items())
+    return sum(len(took) * median(took) for took in by_length.values()) / tokens
 
 
 def main() -> None:
@@ -156,7 +163,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--percent", type=float, nargs="*", default=[50, 70, 85])
-    parser.add_argument("--tokens", type=int, default=128, help="of each text")
+    parser.add_argument("--steps", type=int, default=80, help="of each contender on a prompt")
     parser.add_argument("--prompts", type=int, default=1, help="of each row")
     parser.add_argument("--rounds", type=int, default=15, help="of forwards")
     parser.add_argument("--quantize", default="none", help="of the target")
@@ -166,7 +173,7 @@ def main() -> None:
         make(args.target, args.layers, args.vocabulary, args.alike)
         return
     provenance, console = Provenance.now("torch", "transformers"), Console()
-    target = hs.Target(args.target, dtype="bfloat16", quantize=args.quantize, max_length=args.tokens + 128)
+    target = hs.Target(args.target, dtype="bfloat16", quantize=args.quantize, max_length=10 * args.steps + 128)
     mixture = mixture_of(target.runner.config)
     assert mixture is not None, "a mixture of experts"
     engine = target.engine(drafter="none")
@@ -187,6 +194,7 @@ def main() -> None:
     console.print(f"a profile's rows choose alike with {facts['profile']['alike']:.2f}")
     console.print(facts["decoder"], f"{1e3 * facts['curves']['others'][0]['seconds']:.2f} ms a plain forward", table)
     facts["paced"] = []
+    file = results_file(args.out, f"mixture-{args.target.name}")
     for percent in args.percent:
         row = paced(target, percent / 100, args)
         facts["paced"].append(row)
@@ -198,8 +206,7 @@ def main() -> None:
                 f"{took['plain'] / took[best]:.3f}, paced over best {took[best] / took['paced']:.3f}, drafted late "
                 f"{row['drafted_late']:.2f}"
             )
-    file = results_file(args.out, f"mixture-{args.target.name}")
-    file.write_text(json.dumps({"provenance": provenance.record(), **facts}, indent=1))
+        file.write_text(json.dumps({"provenance": provenance.record(), **facts}, indent=1))
     console.print(file, *provenance.lines(), sep="\n")
 
 

@@ -75,7 +75,8 @@ def test_a_clock_tells_where_nothing_else_does(found: Callable[..., Cores], slow
 
 
 @pytest.mark.parametrize(
-    ("quota", "threads"), [("max 100000", 8), ("250000 100000", 3), ("1000 100000", 1), ("900000 100000", 8), ("", 8)]
+    ("quota", "threads"),
+    [("max 100000", 8), ("250000 100000", 2), ("199000 100000", 1), ("1000 100000", 1), ("900000 100000", 8), ("", 8)],
 )
 def test_the_share_of_a_container(found: Callable[..., Cores], quota: str, threads: int) -> None:
     tree = {"proc/self/cgroup": "0::/docker/ab", "sys/fs/cgroup/docker/ab/cpu.max": quota}
@@ -92,7 +93,7 @@ def test_the_share_of_a_group_around_it(found: Callable[..., Cores]) -> None:
 def test_the_share_where_the_group_is_the_root(found: Callable[..., Cores]) -> None:
     """A container may know its group by a path that is not there for it."""
     tree = {"proc/self/cgroup": "0::/not/here", "sys/fs/cgroup/cpu.max": "150000 100000"}
-    assert found(tree, 8).threads == 2
+    assert found(tree, 8).threads == 1
 
 
 @pytest.mark.parametrize(("quota", "threads"), [("-1", 8), ("300000", 3)])
@@ -109,6 +110,36 @@ def test_the_environment_comes_first(found: Callable[..., Cores]) -> None:
     assert found(tree, 8, OMP_NUM_THREADS="4,2").threads == 4
     for nonsense in ("0", "many", "-3", ""):
         assert found(tree, 8, OMP_NUM_THREADS=nonsense).threads == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "threads"),
+    [
+        ({"OMP_PROC_BIND": "true"}, 8),
+        ({"OMP_PLACES": "cores"}, 8),
+        ({"GOMP_CPU_AFFINITY": "0-7"}, 8),
+        ({"OMP_PROC_BIND": "False", "OMP_PLACES": "cores"}, 1),
+        ({}, 1),
+    ],
+)
+def test_what_openmp_binds_a_thread_to_says_nothing(
+    found: Callable[..., Cores], said: Mapping[str, str], threads: int
+) -> None:
+    assert found({}, 8, {0}, **said).threads == threads
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP binds threads")
+def test_a_process_whose_threads_openmp_binds_uses_all_cores() -> None:
+    code = (
+        "import torch; from headstart.model.threads import process_threads, use_in_process\n"
+        "own = torch.get_num_threads(); use_in_process(None); print(own, process_threads())"
+    )
+    said = {name: text for name, text in os.environ.items() if name != cores.VARIABLE}
+    own, used = (
+        subprocess.run([sys.executable, "-c", code], env=said | more, capture_output=True, check=True).stdout.split()
+        for more in ({}, {"OMP_PROC_BIND": "true"})
+    )
+    assert own == used
 
 
 def test_macos_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ from support.tiny import random_model
 from typer.testing import CliRunner, Result
 
 from headstart.base import levels, machine
-from headstart.base.cores import find_cores
 from headstart.commands.cli import app
 from headstart.model import native
+from headstart.model.threads import default_threads
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_as_json(tiny: Callable[..., str]) -> None:
 
 def test_without_a_model() -> None:
     """What the kernels of this process run on, and that it is among what the processor has."""
-    text, here, cores = printed(run()), native.here(), find_cores()
+    text, here, cores = printed(run()), native.here(), default_threads()
     assert f"processor {machine.cpu_name()}: {', '.join(here.levels)}" in text
     assert f"threads {cores.threads}: {cores.why}" in text
     said = json.loads(run("--json").stdout)

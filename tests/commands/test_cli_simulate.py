@@ -310,8 +310,10 @@ def test_a_mixture_on_a_machine() -> None:
         ("--alike 0.5", "--alike needs --experts and --experts-per-token too"),
         ("--experts 8 --experts-per-token 9", "9 of 8 experts cannot be chosen"),
         (f"{MIXTURE} --verify-cost 1:1,2:2", "--verify-cost and --experts exclude each other"),
-        ("--experts 8 --experts-per-token 2 --expert-share 1.5", "--expert-share=1.5 is out of range"),
-        ("--experts 8 --experts-per-token 2 --alike 1", "rho=1"),
+        ("--experts 8 --experts-per-token 2 --expert-share 1.5", "expert_share=1.5 is out of range"),
+        ("--experts 8 --experts-per-token 2 --expert-share nan", "expert_share=nan is out of range"),
+        ("--experts 8 --experts-per-token 2 --alike -1", "alike=-1.0 is out of range"),
+        ("--experts 8 --experts-per-token 2 --alike 1.5", "--alike 1.5: all rows would meet the same experts"),
     ],
 )
 def test_half_a_mixture_is_refused(words: str, complaint: str) -> None:

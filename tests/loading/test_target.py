@@ -121,6 +121,7 @@ def test_threads_of_the_process(tiny: Callable[..., str], monkeypatch: pytest.Mo
     the program has chosen itself."""
     at_first = torch.get_num_threads()
     try:
+        torch.set_num_threads(4)
         hs.Target(tiny("llama"), threads=3)
         with ThreadPoolExecutor(1) as other:
             assert torch.get_num_threads() == other.submit(model_threads.threads).result() == 3
@@ -131,7 +132,26 @@ def test_threads_of_the_process(tiny: Callable[..., str], monkeypatch: pytest.Mo
         hs.Target(tiny("llama"))
         assert torch.get_num_threads() == 1
     finally:
-        torch.set_num_threads(at_first)
+        model_threads.use_in_process(at_first)
+
+
+def test_threads_hold_in_threads_that_were_there_before(
+    tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenMP keeps a number for each thread that has asked for it. And what one model asked for is nothing to the
+    next."""
+    at_first = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        monkeypatch.setattr(model_threads, "find_cores", lambda: Cores(2, "in this test"))
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(torch.get_num_threads).result() == 4
+            hs.Target(tiny("llama"), threads=1)
+            assert other.submit(model_threads.threads).result() == model_threads.threads() == 1
+            hs.Target(tiny("llama"))
+            assert other.submit(model_threads.threads).result() == model_threads.threads() == 2
+    finally:
+        model_threads.use_in_process(at_first)
 
 
 @pytest.mark.parametrize(

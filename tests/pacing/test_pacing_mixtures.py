@@ -20,6 +20,7 @@ from headstart.engine.trace.summary import summarise
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.corrections import RowWeights
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.measuring import measure
@@ -66,6 +67,44 @@ def test_a_chain_says_nothing_of_siblings_and_requests() -> None:
     assert costs.step(1, costs.rows(1) + costs.weigh(3, 3)) == pytest.approx(
         0.4 + 0.6 * ROUTING.union(1.6) / 8, rel=0.02
     )
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.3])
+def test_requests_without_drafts_cost_at_first_what_was_measured(alike: float) -> None:
+    """They are strangers, as the rows are that were timed, however alike those choose."""
+    measured = replace(COSTS, alike=alike)
+    costs = CurrentCosts(measured, ["s"])
+    for batch in (1, 4, 16):
+        assert costs.step(batch, costs.rows(batch)) == pytest.approx(measured.forward(batch, batch))
+    assert costs.weigh(1, 1) == pytest.approx(measured.further)
+    assert costs.weigh(2, 1) == pytest.approx((3 * measured.further + 1) / 2), "siblings in the middle"
+
+
+def test_forwards_that_meet_all_experts_teach_nothing_wrong() -> None:
+    """Sixteen requests with five guesses each meet all 8 experts of a layer whether a guess counts as a half or as a
+    fifth. Forwards of few rows say which."""
+    routing = Routing(8, 2, layers=32)
+    weights = RowWeights(StepCosts(((1, 1.0), (8, 2.0)), routing=routing))
+    for _ in range(100):
+        weights.observe(16, 80, 80, 256)
+    assert weights.nodes(1, 1) == pytest.approx(0.55, abs=0.01)
+    assert weights.rows(2) == pytest.approx(2, abs=0.01)
+    for _ in range(100):
+        weights.observe(16, 80, 80, 256)
+        weights.observe(1, 3, 3, round(32 * routing.union(1 + 3 * 0.3)))
+    assert weights.nodes(1, 1) == pytest.approx(0.3, abs=0.02)
+
+
+def test_counts_that_scatter_teach_their_mean() -> None:
+    """Rows that choose at random, on a batch that misses one expert in a hundred."""
+    rng = np.random.default_rng(0)
+    routing = Routing(8, 2, layers=32)
+    weights = RowWeights(StepCosts(((1, 1.0), (8, 2.0)), routing=routing))
+    for _ in range(400):
+        rows = 1 + 3 + 12
+        chosen = rng.random((32, rows, 8)).argsort(-1)[..., :2]
+        weights.observe(4, 12, 12, sum(len(np.unique(layer)) for layer in chosen))
+    assert weights.rows(4) + weights.nodes(12, 12) == pytest.approx(rows, rel=0.15)
 
 
 @pytest.mark.parametrize("experts", [None, 0, 10**9])

@@ -19,11 +19,13 @@ void fail(const char *what, int64_t phase, int64_t piece) {
     std::_Exit(1);
 }
 
-// Each phase adds up what the one before has written, without any synchronisation but the team's. sleepy: a member that
+// Each phase adds up what the one before has written, and has as many pieces as that one has found out, without any
+// synchronisation but the team's. sleepy: a member that
 // sleeps in and between its pieces, so that the others take its range and pass it by; or -1.
 void work(int64_t threads, int64_t sleepy) {
     std::vector<int64_t> written[2] = {std::vector<int64_t>(MOST), std::vector<int64_t>(MOST)};
-    std::vector<int64_t> times(MOST);
+    std::vector<int64_t> times(MOST), counted(PHASES + 1);  // counted: pieces of each phase, as the one before found out
+    counted[1] = expected(1);
     int64_t out_of_order = 0;
     run(threads, [&](Member &team) {
         const auto nap = [&](int64_t at) {
@@ -31,7 +33,7 @@ void work(int64_t threads, int64_t sleepy) {
         };
         for (int64_t phase = 1; phase < PHASES; phase++) {
             nap(phase);
-            team.each(expected(phase), [&](int64_t piece) {
+            team.each(counted[phase], [&](int64_t piece) {
                 nap(phase * piece + 1);
                 int64_t before = 0;
                 for (int64_t n = 0; n < expected(phase - 1); n++) before += written[(phase - 1) % 2][n];
@@ -44,6 +46,7 @@ void work(int64_t threads, int64_t sleepy) {
                     if (times[n] != (n < expected(phase))) fail("not done once", phase, n);
                 times.assign(MOST, 0);
                 out_of_order += phase;
+                counted[phase + 1] = expected(phase + 1);
             });
         }
     });

@@ -37,19 +37,34 @@ class Cores:
     why: str
 
 
+_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+"""Variables that make OpenMP bind each thread to a core, so that what the first one is bound to says nothing."""
+
+
 def find_cores(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Cores:
-    """What this process may use. root: where `sys` and `proc` of Linux lie."""
+    """What this process may use. root: where `sys` and `proc` of Linux lie.
+
+    Where OpenMP binds threads, the cores of the machine count; PyTorch's own number of threads is then one for each
+    core that the process was bound to at first.
+    """
     given = environment.get(VARIABLE, "").partition(",")[0].strip()
     if given.isdecimal() and int(given) > 0:
         return Cores(int(given), f"as {VARIABLE} says")
-    counted = {"linux": lambda: _linux(root), "darwin": _macos, "win32": _windows}.get(sys.platform, _any)()
+    counted = {"linux": lambda: _linux(root, _binds(environment)), "darwin": _macos, "win32": _windows}.get(
+        sys.platform, _any
+    )()
     quota = min(_quotas(root), default=math.inf) if sys.platform == "linux" else math.inf
-    granted = max(1, math.floor(quota + 0.5)) if quota < math.inf else counted.threads
+    granted = max(1, math.floor(quota)) if quota < math.inf else counted.threads  # one that is held up holds up all
     return (
         Cores(granted, f"of the cores, the control group grants the time of {quota:g}")
         if granted < counted.threads
         else counted
     )
+
+
+def _binds(environment: Mapping[str, str]) -> bool:
+    off = environment.get("OMP_PROC_BIND", "").strip().lower() == "false"
+    return not off and any(environment.get(name) for name in _BINDING)
 
 
 def _any() -> Cores:
@@ -59,8 +74,10 @@ def _any() -> Cores:
 # -- Linux -------------------------------------------------------------------------------------------------------------
 
 
-def _linux(root: Path) -> Cores:
-    allowed = os.sched_getaffinity(0) if sys.platform == "linux" else set()  # which a type checker elsewhere wants
+def _linux(root: Path, binds: bool) -> Cores:
+    allowed = set(range(os.cpu_count() or 1))
+    if sys.platform == "linux" and not binds:
+        allowed = os.sched_getaffinity(0)
     fast = _fast(allowed, root / "sys/devices")
     cpus = root / "sys/devices/system/cpu"
     cores = {_text(cpus / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu) for cpu in fast}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headstart.base.as_json import as_json as plain
-from headstart.base.cores import find_cores
 from headstart.base.errors import HeadstartError
 from headstart.base.machine import cpu_name
 from headstart.base.options import option
@@ -57,7 +56,9 @@ def info(
         with native.using_level(loading.cpu_level):
             kernels = native.here()
         if as_json:
-            said = {"processor": cpu_name(), "threads": plain(find_cores()), "kernels": plain(kernels)}
+            from headstart.model.threads import default_threads
+
+            said = {"processor": cpu_name(), "threads": plain(default_threads()), "kernels": plain(kernels)}
             print(json.dumps(said, indent=1))
         else:
             output().print(facts_table(_machine(kernels)))
@@ -65,6 +66,7 @@ def info(
     try:
         with note(messages(), f"reading {model} …"):
             from headstart.loading.info import describe, refusal
+            from headstart.model.threads import default_threads
 
             found = describe(model, loading, asked)
             kernels = native.here()
@@ -78,7 +80,7 @@ def info(
         raise typer.Exit(_REFUSED) from None
     if as_json:
         more = {"decoder": found.decoder, "needed": found.needed, "kernels": plain(kernels)}
-        more["threads"] = plain(find_cores())
+        more["threads"] = plain(default_threads())
         print(json.dumps(plain(found) | more, indent=1, allow_nan=False))
     else:
         output().print(facts_table([*_facts(found), *_machine(kernels)]))
@@ -86,7 +88,9 @@ def info(
 
 def _machine(kernels: native.Here) -> Iterator[tuple[str, str]]:
     yield "processor", f"{cpu_name()}: {', '.join(kernels.levels) or 'its levels are not known'}"
-    cores = find_cores()
+    from headstart.model.threads import default_threads  # which loads PyTorch
+
+    cores = default_threads()
     yield "threads", f"{cores.threads}: {cores.why}"
     if kernels.level is None:
         yield "kernels", f"none: {kernels.why}"

@@ -30,7 +30,7 @@ from headstart.drafters.foreseeing.work import ForeseeingWork
 from headstart.drafters.foreseeing.worker import Worker, Works
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.model.threads import use_threads
+from headstart.model.threads import process_threads, use_threads
 from headstart.types import Draft, Preparation
 
 __all__ = ["BRANCHES", "PREFIX", "WEIGHTS", "Ahead", "AheadDrafter", "build"]
@@ -136,7 +136,7 @@ class AheadDrafter(Drafter):
         capabilities.attach(self.inner, target, cache)
         device = next((tensor.device for tensor in self.weights()), target.device)  # none: those of the target
         shared = device.type == target.device.type == "cpu"
-        cores = torch.get_num_threads()
+        cores = process_threads()
         mine = self.how.threads or (1 if shared else cores)
         self._place = _Place(device, mine, self.how.pin)
         self._targets_share = max(1, cores - mine) if shared else None

@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from headstart.drafters import capabilities
+from headstart.model.threads import process_threads
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
@@ -71,7 +70,7 @@ class EngineParts:
             "decoder": self.target.decoder,
             "width_invariant": self.target.width_invariant,
             "device": str(self.target.device),
-            "threads": torch.get_num_threads(),
+            "threads": process_threads(),
             "vocab_size": self.target.vocab_size,
             "max_length": self.target.max_length,
             "max_batch_size": len(self.cache.lengths),

@@ -83,9 +83,9 @@ class TargetOptions:
         kind=LevelName,
     )  # fmt: skip
     threads: int | None = _target(
-        None, "Threads that compute. It holds for the whole process. Default: the cores that this process may use, and "
-        f"of a processor with two kinds of cores the fast ones; or {THREADS} of the environment. 'headstart info' says "
-        "how many that are.",
+        None, "Threads that compute. It holds for all models of the process, until another one is loaded. Default: the "
+        f"cores that this process may use, and of a processor with two kinds of cores the fast ones; or {THREADS} of "
+        "the environment, if there are as many cores. 'headstart info' says how many that are.",
         low=1, high=MOST_THREADS,
     )  # fmt: skip
     trust_remote_code: bool = _target(

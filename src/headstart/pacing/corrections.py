@@ -164,19 +164,23 @@ class RowWeights:
     A guess that follows another one, one beside another at the same position and another request's row share
     different parts of what the rest of the forward reads. How much, forwards tell that count the experts that they met
     (a normalised least mean square, which divides what was not expected among those that were there).
+
+    Source of what a count says: every expert is missed by r independent rows with the chance q^r, q = 1 - k/E, so that
+    the number of those that no row met is nearly a Poisson one. It is as good a measurement of r as the expected number
+    m is large: its variance is 1 / (m log(q)^2). Where nearly all are met, a count says next to nothing.
     """
 
     def __init__(self, costs: StepCosts) -> None:
         self._routing = costs.routing
-        self._unit = 1 - costs.alike
+        self._unit = unit = 1 - costs.alike
         further = costs.routing.further
-        # Siblings are thought to lie in the middle between a path's rows and other requests', which share nothing
-        self._weights = np.array([1.0, further, (1 + further) / 2])  # of a request, of a level, of a sibling
+        # Requests are strangers, as the measured rows are; siblings are thought to lie in the middle
+        self._weights = np.array([unit, further, (unit + further) / 2])  # of a request, of a level, of a sibling
         self._seen = np.zeros_like(self._weights)
         self._refresh()
 
     def _refresh(self) -> None:
-        self._request, self._level, self._sibling = (self._weights / self._unit).tolist()
+        self._request, self._level, self._sibling = map(float, self._weights / self._unit)
 
     def rows(self, requests: int) -> float:
         """Of so many requests without drafts."""
@@ -191,13 +195,20 @@ class RowWeights:
         met = np.array([requests - 1, levels, nodes - levels])
         if experts is None or self._routing.dense or not met.any():
             return False
-        found = self._routing.independent(experts / self._routing.layers)
-        missing = found - 1 - float(self._weights @ met)
+        missing = self._missing(1 + float(self._weights @ met), experts)
         share = np.where(met > 0, np.maximum(RUNNING_SHARE, 1 / (2 + self._seen)), 0.0)
         self._weights = np.clip(self._weights + share * missing * met / (met @ met), PRECISION, 1.0)
         self._seen += met > 0
         self._refresh()
         return True
+
+    def _missing(self, expected: float, experts: int) -> float:
+        """Independent rows that a forward had beyond the expected ones, as far as its count is believed: a Kalman
+        filter's step, where the expectation is trusted to a row."""
+        all_layers = self._routing.layers * self._routing.experts
+        slope = -math.log1p(-self._routing.chosen / self._routing.experts)
+        unmet = all_layers * math.exp(-slope * expected)
+        return slope * (unmet - max(0, all_layers - experts)) / (1 + unmet * slope**2)
 
 
 class Beside:

@@ -126,7 +126,7 @@ class Probe:
     def _weight(self, nodes: Sequence[int]) -> float:
         """What one request's drafts of so many nodes by source count as, in rows of the forward."""
         levels = (source.levels(each) for source, each in zip(self._sources, nodes, strict=True))
-        return sum(self._costs.weigh(each, depth) for each, depth in zip(nodes, levels, strict=True))
+        return float(sum(self._costs.weigh(each, depth) for each, depth in zip(nodes, levels, strict=True)))
 
     def _expected_refund(
         self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int

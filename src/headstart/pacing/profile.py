@@ -60,11 +60,13 @@ def machine() -> dict[str, Any]:
     """What tells machines apart, as far as costs go."""
     import torch
 
+    from headstart.model.threads import process_threads
+
     return {
         "node": platform.node(),
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": process_threads(),
         "torch": torch.__version__,
     }
 

@@ -4,7 +4,7 @@ Between quotes ``"`` and ``\\`` are written with a backslash. llguidance 1.9 com
 characters allows. Of a class that holds all characters below U+0020, but for the line feed at most, it takes the quote
 and the backslash to be among them: ``[^"]`` lets a quote come, ``[^\\]`` a backslash, ``\p{C}`` both. A class that
 lacks another one of these characters is read as it is. So each class that may be such a one is left without U+0010. So
-is the character where it stands alone, since alternatives become one class. Nothing else of a pattern changes.
+is the character outside of classes, since alternatives become one class. Nothing else of a pattern changes.
 """
 
 from __future__ import annotations

@@ -113,16 +113,18 @@ class Question:
         None, "Size of the target's cache: 2 x layers x KV heads x head size x bytes. Default: 0.", metavar="N"
     )
     context: float | None = _machine(None, "Cached tokens of each request. Default: 0.", metavar="N")
-    experts: int | None = _mixture(None, "Experts of a layer, from which a router chooses.", metavar="N")
-    experts_per_token: int | None = _mixture(None, "How many of them it chooses for a token.", metavar="N")
+    experts: int | None = _mixture(None, "Experts of a layer, from which a router chooses.", metavar="N", low=1)
+    experts_per_token: int | None = _mixture(None, "How many of them it chooses for a token.", metavar="N", low=1)
     expert_share: float | None = _mixture(
         None, "The share that the chosen experts have of all weights that one token reads. Default: "
         f"{DEFAULT_EXPERT_SHARE}.",
+        low=0, high=1,
     )  # fmt: skip
     alike: float | None = _mixture(
         None,
         f"How alike neighbouring tokens choose: 0 for independent choices. Default: {DEFAULT_ALIKE}.",
         metavar="RHO",
+        low=0,
     )
 
     def __post_init__(self) -> None:

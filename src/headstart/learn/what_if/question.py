@@ -239,11 +239,16 @@ def _experts(question: Question) -> tuple[Routing, float]:
         raise InvalidOption(
             "--verify-cost and --experts exclude each other", hint="the experts that rows meet say what more rows cost"
         )
+    if question.experts_per_token > question.experts:
+        raise InvalidOption(
+            f"{question.experts_per_token} of {question.experts} experts cannot be chosen",
+            hint="--experts-per-token is at most --experts",
+        )
     share = DEFAULT_EXPERT_SHARE if question.expert_share is None else question.expert_share
-    check_number("--expert-share", share, low=0, high=1)
-    return Routing(
-        question.experts, question.experts_per_token, DEFAULT_ALIKE if question.alike is None else question.alike
-    ), share
+    alike = DEFAULT_ALIKE if question.alike is None else question.alike
+    if alike >= 1:
+        raise InvalidOption(f"--alike {alike:g}: all rows would meet the same experts", hint="--alike is below 1")
+    return Routing(question.experts, question.experts_per_token, alike), share
 
 
 def _read(routing: Routing, share: float) -> dict[int, float]:

@@ -221,7 +221,7 @@ def _latent_order(latent: Latent) -> Tensor | None:
     if turned is None:
         return None
     rows = torch.arange(latent.outputs)
-    queries, row, key = rows.split((latent.outputs - latent.dim, latent.rank, latent.turning))
+    queries, row, key = torch.split(rows, [latent.outputs - latent.dim, latent.rank, latent.turning])
     if latent.q_rank is None:
         queries = query_order(latent)
     return torch.cat((queries, row, key[turned]))
@@ -231,7 +231,7 @@ def query_order(latent: Latent) -> Tensor:
     """Which output of the layer that makes its queries each number of them is."""
     turned = halves_of_pairs(latent.rope, latent.turning)
     rows = torch.arange(latent.query_outputs).view(latent.heads, -1)
-    nope, turning = rows.split((latent.nope, latent.turning), 1)
+    nope, turning = torch.split(rows, [latent.nope, latent.turning], 1)
     return torch.cat((nope, turning if turned is None else turning[:, turned]), 1).reshape(-1)
 
 

@@ -216,10 +216,11 @@ def _side_by_side(
         for run in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1):
             tensor, first, count = parts[among[run[0]]]
             own = wanted[run] - (ends[among[run[0]]] - count) + first
-            in_turn = np.array_equal(own, np.arange(own[0], own[0] + len(own)))  # a slice of them is not copied
+            begin = int(own[0])
+            together = np.array_equal(own, np.arange(begin, begin + len(own)))  # a slice of them is not copied
             codes = stacked(
                 [
-                    decoded(tensor, slice(own[0] + part.start, own[0] + part.stop) if in_turn else own[part])
+                    decoded(tensor, slice(begin + part.start, begin + part.stop) if together else own[part])
                     for part in _slices(len(own), inputs, _CODES_AT_ONCE)
                 ]
             )

@@ -202,7 +202,8 @@ def _layer(model: KeptModel, leaf: Leaf, floats: ReadFloats, codes: ReadCodes) -
     weight = floats(name, leaf.shape, getattr(torch, leaf.dtype))
     if leaf.kind == "linear":
         return linear_of(weight, bias)
-    return nn.Embedding.from_pretrained(weight)  # one that draws numbers on "meta" first imports PyTorch's compiler
+    outputs, inputs = leaf.shape  # the numbers are given, since drawing some on "meta" imports PyTorch's compiler
+    return nn.Embedding(outputs, inputs, _weight=weight, _freeze=True)
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:

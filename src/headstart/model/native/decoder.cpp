@@ -6,8 +6,9 @@
 // panels of outputs, in blocks of queries or in columns of a state, never inside a sum. The residual stream is float32.
 //
 // A layer attends, or it is recurrent: see mixers.h. What either makes of the rows goes through `out` into the stream. Then
-// comes its MLP, or a mixture of experts (experts.h). A layer may lack one of the two; then the products of that part have no weights. A layer may also do both
-// on the same input, which `qkv` makes for both side by side; what its recurrence makes then goes through `beside_out`.
+// comes its MLP, or a mixture of experts (experts.h). A layer may lack one of the two; then the products of that part have no
+// weights. A layer may also do both on the same input, which `qkv` makes for both side by side; what its recurrence makes
+// then goes through `beside_out`.
 //
 // A drafting head (EAGLE) is such a decoder too, of one layer, but for its ends: its rows begin with hidden states,
 // and the row that leaves its layer is wanted as well, to begin the next step's with. See `DraftHead`.
@@ -224,8 +225,8 @@ void norm(float *x, const Added &added, const Norm &norm, bool early, int64_t co
 }
 
 // The MLP of a layer, or its experts: x takes in what was added, and what the layer adds is returned.
-float *feed(const Layer &layer, float *x, const Added &added, bool early, int64_t count, int64_t width, const Batch &batch,
-            float *y, const Scratch &scratch, uint8_t *rows, float *scale, Mixture &mixture) {
+float *feed(const Layer &layer, int64_t l, float *x, const Added &added, bool early, int64_t count, int64_t width,
+            const Batch &batch, float *y, const Scratch &scratch, uint8_t *rows, float *scale, Mixture &mixture) {
     if (const Experts *e = layer.experts) {
         add_and_norm(x, added, layer.mlp_in, early, count, width, scratch,
                      [&](const float *row, const float *normed, int64_t r) {
@@ -235,7 +236,8 @@ float *feed(const Layer &layer, float *x, const Added &added, bool early, int64_
                          if (e->router_norm.kind) norm_row(row, e->router_norm, width, scratch.row);
                          convert_row(e->router, e->router_norm.kind ? scratch.row : own, r, count, rows, scale);
                      });
-        mix_experts(scratch.team, *e, count, width, mixture, scratch.row, scratch.sums, rows, scale, batch.experts_touched);
+        mix_experts(scratch.team, *e, l, count, width, mixture, scratch.row, scratch.sums, rows, scale,
+                    batch.experts_touched);
         return mixture.added.data();
     }
     norm(x, added, layer.mlp_in, early, count, layer.gate_up, scratch, rows, scale);
@@ -614,7 +616,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             const Layer &layer = model.layers[l];
             const Selected &selected = l < last || tapped ? all : judged;
             if (!layer.out.weights) {
-                float *fed = feed(layer, x, added, false, selected.count, model.width, batch, y, scratch, rows, scale,
+                float *fed = feed(layer, l, x, added, false, selected.count, model.width, batch, y, scratch, rows, scale,
                                   b.mixture);
                 tap(batch, x, l, model.width, scratch);  // x has taken in what the layer before added, and no more yet
                 added = Added{fed, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
@@ -645,8 +647,8 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             const float after = layer.feeds() ? 1.0f : layer.layer_factor;
             added = Added{y, layer.attention_out, layer.mixer_factor, after, beside, layer.beside_factor};
             if (!layer.feeds()) continue;
-            float *fed = feed(layer, x, added, layer.parallel, selected.count, model.width, batch, y, scratch, rows, scale,
-                              b.mixture);
+            float *fed = feed(layer, l, x, added, layer.parallel, selected.count, model.width, batch, y, scratch, rows,
+                              scale, b.mixture);
             added = Added{fed, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
             if (!layer.input_gate.weights) continue;
             added.after = 1.0f;
@@ -699,6 +701,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
         }
         if (const Experts *e = layer.experts) {
             grow(*e, batch.count, model.width, b.mixture);
+            Buffers::grow(b.mixture.pieces, model.layer_count);
             Buffers::grow(b.rows, std::max(experts_row_bytes(*e, batch.count), row_room(batch.count) * e->router.row_bytes()));
             Buffers::grow(b.scale, pairs_of(*e, batch.count));
             row = std::max(row, experts_scratch(*e));

@@ -36,12 +36,20 @@ struct Chosen {
     int64_t pieces_up, pieces_down;  // its first piece of all
 };
 
+// How many pieces the products of a layer's experts have.
+struct ExpertPieces {
+    int64_t up, down;
+};
+
 // Row buffers of the experts of one layer, for n rows and `pairs_of(n)` of a row and an expert.
 struct Mixture {
     std::vector<float> normed, shared, logits, weights, y, added;
     std::vector<int32_t> ids, places, sources, counts;
     std::vector<Chosen> list;
-    int64_t listed = 0, pieces_up = 0, pieces_down = 0;
+    // Of each layer apart: a member of the team that comes late reads how many pieces it has missed when the others may
+    // be layers further on.
+    std::vector<ExpertPieces> pieces;
+    int64_t listed = 0;
 };
 
 inline int64_t pairs_of(const Experts &e, int64_t n) { return n * (e.chosen + (e.shared ? 1 : 0)); }
@@ -164,19 +172,20 @@ inline void choose(const Experts &e, const float *logits, float *scratch, int32_
 }
 
 // Brings the rows of each expert together: fills in all of `m` but its numbers.
-inline void gather_choices(const Experts &e, int64_t n, int64_t threads, Mixture &m) {
+inline void gather_choices(const Experts &e, int64_t n, int64_t threads, Mixture &m, ExpertPieces &pieces) {
     int32_t *begins = m.counts.data();
     std::fill(begins, begins + e.count + 1, 0);
     for (int64_t i = 0; i < n * e.chosen; i++) begins[m.ids[i] + 1]++;
-    m.listed = m.pieces_up = m.pieces_down = 0;
+    m.listed = 0;
+    pieces = ExpertPieces{0, 0};
     int64_t up = 0, down = 0;
     const auto list = [&](int64_t expert, int64_t first, int64_t count) {
         const Product &to = e.gate_up[expert], &from = e.down[expert];
-        m.list[m.listed++] = Chosen{expert, count, first, up, down, m.pieces_up, m.pieces_down};
+        m.list[m.listed++] = Chosen{expert, count, first, up, down, pieces.up, pieces.down};
         up += row_room(count) * to.row_bytes();
         down += row_room(count) * from.row_bytes();
-        m.pieces_up += pieces_of(to, count, threads);
-        m.pieces_down += pieces_of(from, count, threads);
+        pieces.up += pieces_of(to, count, threads);
+        pieces.down += pieces_of(from, count, threads);
     };
     for (int64_t expert = 0; expert < e.count; expert++) {
         const int64_t count = begins[expert + 1];
@@ -206,16 +215,17 @@ inline const Chosen &chosen_at(const Mixture &m, int64_t at) {
 
 // Of n rows, whose normed numbers stand in m (see `Mixture`), and as the router takes them in `rows`: what the layer adds,
 // into m.added. Of the scratch it takes a row, and `experts_scratch`. Returns in `touched` how many experts were chosen,
-// without the shared one, beside what stands there.
-inline void mix_experts(Member &team, const Experts &e, int64_t n, int64_t width, Mixture &m, float *scratch, float *sums,
-                        uint8_t *rows, float *scale, int64_t *touched) {
+// without the shared one, beside what stands there. layer: of the model, counting from 0.
+inline void mix_experts(Member &team, const Experts &e, int64_t layer, int64_t n, int64_t width, Mixture &m, float *scratch,
+                        float *sums, uint8_t *rows, float *scale, int64_t *touched) {
+    ExpertPieces &pieces = m.pieces[layer];
     const int64_t logits = e.router.outputs, pairs = pairs_of(e, n), routed = n * e.chosen;
     multiply(team, e.router, rows, scale, n, sums, m.logits.data());
     team.each(n, [&](int64_t r) {
         choose(e, m.logits.data() + r * logits, scratch, m.ids.data() + r * e.chosen, m.weights.data() + r * e.chosen);
     });
     team.pieces(1, [&](int64_t) {
-        gather_choices(e, n, team.threads(), m);
+        gather_choices(e, n, team.threads(), m, pieces);
         *touched += m.listed - (e.shared ? 1 : 0);
     });
     team.each(pairs, [&](int64_t p) {
@@ -224,7 +234,7 @@ inline void mix_experts(Member &team, const Experts &e, int64_t n, int64_t width
         convert_row(e.gate_up[of.expert], from, p - of.first, of.count, rows + of.rows_up, scale + of.first);
     });
     const int64_t results = e.gate_up[0].results;  // of all but the shared one, which comes last
-    team.pieces(m.pieces_up, [&](int64_t piece) {
+    team.pieces(pieces.up, [&](int64_t piece) {
         const Chosen &of = chosen_at<&Chosen::pieces_up>(m, piece);
         multiply_piece(e.gate_up[of.expert], piece - of.pieces_up, rows + of.rows_up, scale + of.first, of.count,
                        team.threads(), sums, m.y.data() + of.first * results);
@@ -236,7 +246,7 @@ inline void mix_experts(Member &team, const Experts &e, int64_t n, int64_t width
         gate_row(e.gate, y, next.inputs, scratch);
         convert_row(next, scratch, p - of.first, of.count, rows + of.rows_down, scale + of.first);
     });
-    team.pieces(m.pieces_down, [&](int64_t piece) {
+    team.pieces(pieces.down, [&](int64_t piece) {
         const Chosen &of = chosen_at<&Chosen::pieces_down>(m, piece);
         multiply_piece(e.down[of.expert], piece - of.pieces_down, rows + of.rows_down, scale + of.first, of.count,
                        team.threads(), sums, m.y.data() + of.first * width);
