@@ -92,7 +92,7 @@ def test_a_length_finds_what_was_kept_at_another(
     assert [probed(length) for length in (64, 48, 96, 80)] == [True, False, True, False]
 
 
-@pytest.mark.parametrize("name", [*(name for name in families.FAMILIES if "hunyuan" in name), "phi3"])
+@pytest.mark.parametrize("name", [*(name for name in families.FAMILIES if "hunyuan_v1_dense" in name), "phi3"])
 def test_a_rotation_that_depends_on_the_text_is_as_it_was(name: str, tmp_path: Path, made: list[str]) -> None:
     source = folder(tmp_path / "m", name)
     first, second = (checkpoint(source, max_length=64).runner(None) for _ in range(2))
