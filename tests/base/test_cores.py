@@ -75,7 +75,8 @@ def test_a_clock_tells_where_nothing_else_does(found: Callable[..., Cores], slow
 
 
 @pytest.mark.parametrize(
-    ("quota", "threads"), [("max 100000", 8), ("250000 100000", 2), ("199000 100000", 1), ("1000 100000", 1), ("900000 100000", 8), ("", 8)]
+    ("quota", "threads"),
+    [("max 100000", 8), ("250000 100000", 2), ("199000 100000", 1), ("1000 100000", 1), ("900000 100000", 8), ("", 8)],
 )
 def test_the_share_of_a_container(found: Callable[..., Cores], quota: str, threads: int) -> None:
     tree = {"proc/self/cgroup": "0::/docker/ab", "sys/fs/cgroup/docker/ab/cpu.max": quota}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from support.families import config_of, random_model
 from support.gguf_files import Q, write
 from support.gguf_hybrids import with_head
+from support.gguf_mixtures import MIXTURES
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5TextConfig
@@ -26,14 +29,17 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qw
 
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
-from headstart.model import native
+from headstart.model import int4, native
 from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.heads.eagle import Head, TensorHead, complete
-from headstart.model.heads.eagle_fused import FusedHead
+from headstart.model.heads.eagle_fused import FusedHead, make_head
 from headstart.model.heads.mtp_checkpoint import count, has_head, read, shortlist
+from headstart.model.heads.stored_tensors import stack
 from headstart.model.loading import load_config
+from headstart.model.recipes import recipe_of
 
 VOCAB = 97
+needs_int4 = pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no grouped products here")
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
 
 
@@ -192,6 +198,11 @@ OTHERS = {
     "deepseek_v3, halves": Other("deepseek_v3, halves", {}, {3: ""}, _DEEPSEEK, "model.layers.4."),
     "deepseek_v3, experts": Other("deepseek_v3, experts", {}, {3: ""}, _DEEPSEEK, "model.layers.4."),
     "glm4_moe_lite": Other("glm4_moe_lite", {}, {3: ""}, _DEEPSEEK, "model.layers.4."),
+    "glm4_moe": Other("glm4_moe", {}, {3: ""}, _DEEPSEEK, "model.layers.4."),
+    "qwen3_5_moe_text": Other(
+        "qwen3_5_moe_text", {}, {3: "layers.0."},
+        ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"), "mtp.",
+    ),
     "nemotron_h": Other(
         "nemotron_h", {}, {4: "0.", 5: "1."}, ("0.enorm", "0.hnorm", "0.eh_proj", "1.final_layernorm"), "mtp.layers."
     ),
@@ -211,10 +222,10 @@ def published(name: str, tensor: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def other(folder: Path, form: Other) -> tuple[Any, Callable[[Tensor, Tensor], Tensor]]:
+def other(folder: Path, form: Other, of: Any = None) -> tuple[Any, Callable[[Tensor, Tensor], Tensor]]:
     """Write such a checkpoint; returns the model, and what the head makes of embeddings and states [n, d] each, by
-    transformers' own modules in float64."""
-    of = config_of(form.config)
+    transformers' own modules in float64. of: another config than the form's."""
+    of = config_of(form.config) if of is None else of
     if of.model_type == "qwen2":
         of.use_sliding_window, of.sliding_window, of.layer_types = False, None, ["full_attention"] * 4
     of.num_nextn_predict_layers = 1
@@ -267,6 +278,96 @@ def test_other_families_heads(name: str, kind: type[Head], tmp_path: Path) -> No
     wanted = right @ model.lm_head.weight.detach().double().T
     assert (found.states - right).abs().max() < 1e-5 * (right.max() - right.min())
     assert (found.logits - wanted).abs().max() < 1e-5 * (wanted.max() - wanted.min())
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_head_with_experts_in_a_file_is_that_of_the_checkpoint(joined: bool, tmp_path: Path) -> None:
+    """joined: gate and up of its experts are one tensor. A file holds the gate of the shared one as a row, or without
+    that axis."""
+    form = replace(OTHERS["qwen3_5_moe_text"], blocks={1: "layers.0."})
+    model, _ = other(tmp_path, form, MIXTURES["qwen3_5_moe"]())
+    head = {n: t.numpy() for n, t in load_file(tmp_path / "model.safetensors").items() if n.startswith("mtp.")}
+    each = [
+        [head.pop(f"mtp.layers.0.mlp.experts.{number}.{part}_proj.weight") for part in ("gate", "up", "down")]
+        for number in range(model.config.num_experts)
+    ]
+    parts = {
+        part: np.stack(matrices) for part, matrices in zip(("gate", "up", "down"), zip(*each, strict=True), strict=True)
+    }
+    if joined:
+        parts["gate_up"] = np.concatenate([parts.pop("gate"), parts.pop("up")], 1)
+    asked = with_head(model.config, head)
+    block = f"blk.{model.config.num_hidden_layers}."
+    asked["tensors"] |= {f"{block}ffn_{part}_exps.weight": values for part, values in parts.items()}
+    gate = f"{block}ffn_gate_inp_shexp.weight"
+    assert asked["tensors"][gate].shape == (1, model.config.hidden_size)
+    if joined:
+        asked["tensors"][gate] = asked["tensors"][gate][0]
+    file = write(tmp_path / "m.gguf", model, **asked)
+    assert has_head(file)
+    right, found = read(tmp_path, model.config), read(file, load_config(str(file), trust_remote_code=False))
+    assert found.tensors.keys() == right.tensors.keys()
+    for name, tensor in right.tensors.items():
+        assert torch.allclose(found.tensors[name], tensor.float(), rtol=0, atol=3e-7), name
+
+
+def test_experts_are_put_together_one_after_the_other() -> None:
+    """What has been put is let go, so that there are never two of all."""
+    experts = recipe_of(config_of("glm4_moe")).layers[-1].experts
+    assert experts is not None
+    sizes = {"gate_proj": (32, 64), "up_proj": (32, 64), "down_proj": (64, 32)}
+    names = {f"mlp.experts.{i}.{part}.weight": size for i in range(experts.count) for part, size in sizes.items()}
+    right = {name: torch.randn(size, generator=torch.Generator().manual_seed(1)) for name, size in names.items()}
+
+    class Watched(dict[str, Tensor]):
+        left: ClassVar[list[int]] = []
+
+        def pop(self, name: Any) -> Tensor:
+            self.left.append(sum(each() is not None for each in alive))
+            return super().pop(name)
+
+    tensors = Watched({name: tensor.clone() for name, tensor in right.items()})
+    alive = [weakref.ref(tensor) for tensor in tensors.values()]
+    stack(tensors, experts)
+    assert tensors.keys() == {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
+    for i in range(experts.count):
+        gate, up, down = (right[f"mlp.experts.{i}.{part}.weight"] for part in sizes)
+        assert torch.equal(tensors["mlp.experts.gate_up_proj"][i], torch.cat((gate, up)))
+        assert torch.equal(tensors["mlp.experts.down_proj"][i], down)
+    assert all(left <= len(names) - done + 1 for done, left in enumerate(Watched.left)), Watched.left
+
+
+def test_a_bias_of_the_choice_stays_in_float32(tmp_path: Path) -> None:
+    other(tmp_path, OTHERS["glm4_moe"])
+    found = read(tmp_path, load_config(str(tmp_path), trust_remote_code=False))
+    name = "mlp.gate.e_score_correction_bias"
+    own = found.own(torch.bfloat16, torch.device("cpu"))
+    assert torch.equal(own[name], found.tensors[name])
+    assert {tensor.dtype for each, tensor in own.items() if each != name} == {torch.bfloat16}
+
+
+@needs_int4
+@pytest.mark.parametrize("name", ["qwen3_5_moe_text", "deepseek_v3"])
+def test_all_matrices_of_a_head_are_rounded_to_four_bits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of each expert and of each head of latent attention too, of which there are lists."""
+    model, _ = other(tmp_path, OTHERS[name])
+    of = load_config(str(tmp_path), trust_remote_code=False)
+    embedding, output = model.get_input_embeddings().weight.detach(), model.lm_head.weight.detach()
+    given = {"dtype": torch.float32, "device": torch.device("cpu"), "head": output}
+    weights = complete(read(tmp_path, of), embedding=embedding, **given)
+    tokens, hidden = torch.randint(3, of.vocab_size, (20,)).tolist(), torch.randn(20, of.hidden_size)
+    right, shapes, four_bits = TensorHead(weights, 128).read(tokens, hidden).logits, list[Any](), int4.four_bits
+    monkeypatch.setattr(int4, "four_bits", lambda weight: [shapes.append(tuple(weight.shape)), four_bits(weight)][1])
+    head = make_head(weights, 128, quantize="int4")
+    found, experts = head.read(tokens, hidden).logits, head.config.recipe.experts
+    assert 0 < (found - right).norm() / right.norm() < 0.5
+    if experts is not None:
+        assert shapes.count((of.hidden_size, experts.width)) == experts.count
+    else:
+        attention = head.config.recipe.attention
+        assert shapes.count((attention.rank, attention.nope)) == attention.heads
 
 
 @pytest.mark.parametrize("tree", ["none", "mixed"])
@@ -329,6 +430,23 @@ def test_a_layer_that_is_not_run_is_refused_with_the_reason(of: Any, name: str, 
     names = (f"mtp.layers.0.{name}", "mtp.fc") if qwen else (f"model.layers.4.{name}", "model.layers.4.eh_proj")
     save_file({f"{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModel, match=f"^the MTP layer of .* {why}"):
+        read(tmp_path, made)
+    assert not has_head(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("nemotron_h, experts", ["linear_attention", "moe", "full_attention", "moe"])]
+)
+def test_a_head_whose_layer_would_have_experts_of_nemotron_is_refused(
+    name: str, blocks: list[str], tmp_path: Path
+) -> None:
+    made = config_of(name)
+    assert made.layers_block_type == blocks
+    made.num_nextn_predict_layers = 1
+    made.save_pretrained(tmp_path)
+    names = ("0.eh_proj", "0.enorm", "0.hnorm", "1.final_layernorm", "1.mixer.experts.0.up_proj")
+    save_file({f"mtp.layers.{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedModel, match="no layer that is an MLP alone, without experts"):
         read(tmp_path, made)
     assert not has_head(tmp_path)
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from support import families
 from support.gguf_files import Q, byte_level, trained, write
+from support.gguf_mixtures import MIXTURES
 from support.tiny import random_model
 
 import headstart as hs
@@ -75,6 +76,22 @@ def test_every_family_has_the_same_logits_or_is_probed_again(name: str, tmp_path
     (_, right), (second, found) = written(source), written(source)
     assert (found.tokens, found.logprobs) == (right.tokens, right.logprobs)
     assert len(made) == (2 if name in NOT_KEPT else 1), f"{name}: {second.runner.decoder}"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("qwen3_moe", Q.Q8_0), ("qwen3_moe", Q.F16), ("gemma4, experts", Q.Q8_0), ("glm4_moe", Q.Q4_0)]
+)
+def test_a_file_of_experts_is_kept_and_used(
+    name: str, kind: Q, tmp_path: Path, made: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Codes of all experts, or floats of them; gate and up in two tensors, or in one (Gemma 4)."""
+    source = write(tmp_path / "m.gguf", families.random_model(MIXTURES[name]()), kind=kind)
+    with caplog.at_level(logging.WARNING):
+        (_, right), (second, found) = written(source), written(source)
+    assert made == [str(source)]
+    assert "cannot be used" not in caplog.text
+    assert isinstance(second.checkpoint.config, KeptConfig)
+    assert (found.tokens, found.logprobs) == (right.tokens, right.logprobs)
 
 
 NOT_KEPT = {

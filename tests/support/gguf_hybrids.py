@@ -91,7 +91,9 @@ def with_head(config: Any, head: Mapping[str, np.ndarray], count: int = 1) -> di
     """What to write beside a Qwen3.5 with so many MTP layers: metadata and tensors, from the head's by their names in a
     checkpoint."""
     layers, tensors = config.num_hidden_layers, {}
-    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN35, layers + count)
+    mixture = config.model_type == "qwen3_5_moe_text"
+    of = gguf.MODEL_ARCH.QWEN35MOE if mixture else gguf.MODEL_ARCH.QWEN35
+    table = gguf.get_tensor_name_map(of, layers + count)
     for name, values in head.items():
         inner = name.removeprefix("mtp.")
         module, _, kind = inner.rpartition(".")

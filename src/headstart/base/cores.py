@@ -50,7 +50,9 @@ def find_cores(environment: Mapping[str, str] = os.environ, root: Path = Path("/
     given = environment.get(VARIABLE, "").partition(",")[0].strip()
     if given.isdecimal() and int(given) > 0:
         return Cores(int(given), f"as {VARIABLE} says")
-    counted = {"linux": lambda: _linux(root, _binds(environment)), "darwin": _macos, "win32": _windows}.get(sys.platform, _any)()
+    counted = {"linux": lambda: _linux(root, _binds(environment)), "darwin": _macos, "win32": _windows}.get(
+        sys.platform, _any
+    )()
     quota = min(_quotas(root), default=math.inf) if sys.platform == "linux" else math.inf
     granted = max(1, math.floor(quota)) if quota < math.inf else counted.threads  # one that is held up holds up all
     return (

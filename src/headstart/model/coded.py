@@ -76,9 +76,11 @@ def with_codes(
     if recipe.experts:
         model.set_experts_implementation("eager")  # which takes the matrix of one expert after the other
     for index, each in enumerate(recipe.layers):
-        for inner in () if each.experts is None else (*each.experts.gate_up, each.experts.down):
+        if (experts := each.experts) is None:
+            continue
+        for inner in (*experts.gate_up, experts.down):
             path, _, last = (name := f"{recipe.stack}.{index}.{inner}").rpartition(".")
-            if (codes := coded_experts(name, each.experts)) is not None:
+            if (codes := coded_experts(name, experts)) is not None:
                 owner = model.get_submodule(path)
                 delattr(owner, last)
                 owner.add_module(last, codes)

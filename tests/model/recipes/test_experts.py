@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.families import VOCAB, config_of, random_model
+from support.families import VOCAB, config_of, own, random_model
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
@@ -78,18 +78,16 @@ def logits_of(runner: ModelRunner, tokens: tuple[int, ...]) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["qwen3_moe", "gpt_oss", "glm4_moe"])
 def test_kernels_choose_as_tensors_do_where_scores_are_equal(name: str) -> None:
     """Every expert has the router's row of another one. transformers' own choice is another then."""
-    made = []
-    tokens = tuple(range(3, 23))
-    for kind in (FusedDecoder, LeanDecoder):
-        model = random_model(config_of(name))
-        for owner, layer in zip(model.model.layers, recipe_of(model.config).layers, strict=True):
-            if layer.experts is None:
-                continue
+    model = random_model(config_of(name))
+    for owner, layer in zip(model.model.layers, recipe_of(model.config).layers, strict=True):
+        if layer.experts is not None:
             router = layer.experts.router
             for each in (router.weight, router.bias, router.choice_bias):
                 if each is not None:
                     part(owner, each)[1::2] = part(owner, each)[::2]
-        decoder = kind.build(adopt(model), {}, length=64, quantize=None)
+    made, tokens = [], tuple(range(3, 23))
+    for kind in (FusedDecoder, LeanDecoder):
+        decoder = kind.build(adopt(own(model)), {}, length=64, quantize=None)
         assert decoder is not None
         cache = decoder.new_cache(1, 64)
         packed = Packed([Segment(cache.acquire(), tokens, judged=len(tokens))], cache, model.dtype, model.device)

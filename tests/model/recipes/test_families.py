@@ -381,7 +381,7 @@ def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
             continue
         if name in STRUCTURE | ROUNDING or (isinstance(node, Latent) and name == "gated"):  # it has no gate
             continue
-        if name == "least_sum" and value < 1e-12:  # see `test_weights_that_are_all_nothing_stay_so`
+        if name == "least_sum" and value <= 1e-12:  # see `test_weights_that_are_all_nothing_stay_so`
             continue
         plain = [] if field.default is MISSING else [field.default]
         if name in PLAIN:
@@ -454,11 +454,16 @@ def test_each_field_of_its_recipe_is_needed(name: str, half: int) -> None:
 
 
 def test_weights_that_are_all_nothing_stay_so() -> None:
-    """DeepSeek adds 1e-20 to the sum that weights are divided by, which shows where they are all 0."""
+    """DeepSeek adds 1e-20 to the sum that weights are divided by, and ERNIE divides by 1e-12 at least, which shows
+    where they are all 0."""
     router = Router(2, "sigmoid", normalised=True, least_sum=1e-20)
     logits = torch.full((1, 8), -200.0)
     assert chosen_by(logits, router, None)[1].tolist() == [[0.0, 0.0]]
     assert chosen_by(logits, replace(router, least_sum=0.0), None)[1].isnan().all()
+    (ernie,) = {experts.router for experts in recipe_of(config_of("ernie4_5_moe")).experts}
+    biased = torch.ones(len(logits[0])).index_fill(0, torch.tensor([0]), 0.0)
+    sure = torch.zeros(1, 8).index_fill(1, torch.tensor([0]), 200.0)  # all of the softmax, but for 0, is the first's
+    assert chosen_by(sure, replace(ernie, chosen=2), 2 * biased)[1].tolist() == [[0.0, 0.0]]
 
 
 @every_family

@@ -123,7 +123,8 @@ class Question:
     alike: float | None = _mixture(
         None,
         f"How alike neighbouring tokens choose: 0 for independent choices. Default: {DEFAULT_ALIKE}.",
-        metavar="RHO", low=0,
+        metavar="RHO",
+        low=0,
     )
 
     def __post_init__(self) -> None:

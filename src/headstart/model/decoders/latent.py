@@ -35,7 +35,7 @@ def keys_values(owner: Any, latent: Latent) -> tuple[Tensor, Tensor]:
     else:
         weight = linear.weight.detach()
     parts.check_shape(latent.kv_b, weight.shape, (latent.heads * (latent.nope + latent.value_dim), latent.rank))
-    keys, values = weight.view(latent.heads, -1, latent.rank).split((latent.nope, latent.value_dim), 1)
+    keys, values = torch.split(weight.view(latent.heads, -1, latent.rank), [latent.nope, latent.value_dim], 1)
     return keys.transpose(1, 2), values
 
 

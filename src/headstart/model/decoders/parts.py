@@ -109,7 +109,10 @@ def owner_of(layer: Layer, find: Callable[[str], Tensor | None]) -> Any:
         weight = find(f"{name}.weight")
         assert weight is not None, "checked when it was read"
         held[name] = linear_of(weight, find(f"{name}.bias"))
-    parameters = () if experts is None else (*experts.parameters, experts.router.weight, experts.router.choice_bias)
+    parameters: tuple[str | None, ...] = ()
+    if experts is not None:
+        router = experts.router
+        parameters = (*experts.parameters, router.weight, router.choice_bias, experts.shared_gate)
     held |= {name: find(name) for name in (*parameters, layer.factor) if name is not None}
     return tree(held)
 
@@ -218,7 +221,7 @@ def _latent_order(latent: Latent) -> Tensor | None:
     if turned is None:
         return None
     rows = torch.arange(latent.outputs)
-    queries, row, key = rows.split((latent.outputs - latent.dim, latent.rank, latent.turning))
+    queries, row, key = torch.split(rows, [latent.outputs - latent.dim, latent.rank, latent.turning])
     if latent.q_rank is None:
         queries = query_order(latent)
     return torch.cat((queries, row, key[turned]))
@@ -228,7 +231,7 @@ def query_order(latent: Latent) -> Tensor:
     """Which output of the layer that makes its queries each number of them is."""
     turned = halves_of_pairs(latent.rope, latent.turning)
     rows = torch.arange(latent.query_outputs).view(latent.heads, -1)
-    nope, turning = rows.split((latent.nope, latent.turning), 1)
+    nope, turning = torch.split(rows, [latent.nope, latent.turning], 1)
     return torch.cat((nope, turning if turned is None else turning[:, turned]), 1).reshape(-1)
 
 
@@ -254,7 +257,7 @@ def _by_part(mixer: DeltaRule) -> Tensor:
     """Which output of the stored layers, which lie by key heads, each output of ours is."""
     heads, each = mixer.key_heads, mixer.heads // mixer.key_heads
     sizes = (mixer.key_dim, mixer.key_dim, each * mixer.value_dim, each * mixer.value_dim)
-    wide = torch.arange(heads * sum(sizes)).view(heads, -1).split(sizes, 1)
+    wide = torch.split(torch.arange(heads * sum(sizes)).view(heads, -1), list(sizes), 1)
     gates = heads * sum(sizes) + torch.arange(2 * mixer.heads).view(heads, 2, each)
     return torch.cat([rows.reshape(-1) for rows in (*wide, gates[:, 0], gates[:, 1])])
 

@@ -46,7 +46,7 @@ class TiledCache(Slots):
         self.padded = tiled_capacity(capacity)
         self.keys, self.values = {}, {}
         for layer, shape in layers.items():
-            tiles = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
+            tiles: tuple[int, ...] = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
             if not shape.value_dim:
                 tiles = (slots, shape.heads, self.padded, shape.key_dim)
             # empty, not zeros: pages of slots that are never used are never touched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,8 @@ class Names:
         Raises:
             UnsupportedModel: the config has no recipe.
         """
-        joined = any(".ffn_gate_up_exps." in name for name in file.tensors)
-        return cls(recipe_of(config), ARCHITECTURES[file.metadata.text("general.architecture")], joined=joined)
+        recipe, architecture = recipe_of(config), ARCHITECTURES[file.metadata.text("general.architecture")]
+        return cls(recipe, architecture, joined=joins_experts(file, range(len(recipe.layers))))
 
     @property
     def alike(self) -> bool:
@@ -213,6 +213,11 @@ class Names:
             return None, parameter
         index, _, inner = parameter.removeprefix(self._prefix).partition(".")
         return int(index), inner
+
+
+def joins_experts(file: GgufFile, blocks: Iterable[int]) -> bool:
+    """Whether gate and up of experts are one tensor in any of these blocks of a file."""
+    return any(f"blk.{block}.ffn_gate_up_exps.weight" in file.tensors for block in blocks)
 
 
 def same_shape(found: Sequence[int], wanted: Sequence[int]) -> bool:

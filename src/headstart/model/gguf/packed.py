@@ -48,20 +48,27 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
             return GroupedLinear(matrix, _bias(file, names, name, module))
         return GroupedEmbedding(matrix, dtype, float(getattr(module, "scalar_embed_scale", 1.0)))
 
-    def experts(name: str, of: Experts) -> GroupedExperts | None:
-        tensors = [file.tensors[each] for each in names.tensors(name)]
-        if not all(tensor.type.bits for tensor in tensors):
-            return None
-        gate_up = len(tensors) > 1
-        return GroupedExperts(
-            expert_matrices(tensors), dtype, transposed=of.transposed, interleaved=of.interleaved and gate_up
-        )
-
-    model = with_codes(config, dtype, coded, experts)
+    model = with_codes(config, dtype, coded, lambda name, of: coded_experts(file, names, name, of, dtype))
     weights.fill(model, file, config)
     if next(model.parameters(), None) is None:  # OLMo 1: its norms have no weights, and a model's dtype is that of one
         model.register_parameter("nothing", nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False))
     return model.eval()
+
+
+def coded_experts(
+    file: GgufFile, names: Names, parameter: str, of: Experts, dtype: torch.dtype
+) -> GroupedExperts | None:
+    """The matrices of all experts that a parameter holds, by its name in transformers; None where they are floats.
+
+    dtype: of the floats that the codes stand for.
+    """
+    tensors = [file.tensors[each] for each in names.tensors(parameter)]
+    if not all(tensor.type.bits for tensor in tensors):
+        return None
+    gate_up = len(tensors) > 1
+    return GroupedExperts(
+        expert_matrices(tensors), dtype, transposed=of.transposed, interleaved=of.interleaved and gate_up
+    )
 
 
 def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = False) -> int:

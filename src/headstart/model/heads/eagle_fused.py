@@ -24,6 +24,7 @@ from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead
 from headstart.model.heads.eagle_checkpoint import EAGLE3
 from headstart.model.native import structs
+from headstart.model.native.memory import Room
 from headstart.model.native.weights import NativeWeights, kind_of
 from headstart.model.packed import Packed
 
@@ -31,10 +32,10 @@ from headstart.model.packed import Packed
 class FourBits(NativeWeights):
     """Weights whose matrices are rounded to 4-bit codes, but for those that are asked for in another kind."""
 
-    def product(self, linear: nn.Module, kind: int | None = None) -> structs.Product:
+    def product(self, linear: nn.Module, kind: int | None = None, room: Room | None = None) -> structs.Product:
         if kind is None and isinstance(linear, nn.Linear):
             linear = GroupedLinear(int4.four_bits(linear.weight.detach()), linear.bias)
-        return super().product(linear, kind)
+        return super().product(linear, kind, room)
 
 
 def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None, lender: Head | None = None) -> Head:

@@ -34,7 +34,7 @@ from headstart.model.heads.stored_tensors import (
     layer_tensors,
     names_in,
     read_tensors,
-    stacked,
+    stack,
 )
 from headstart.model.loading import load_config
 from headstart.model.reading import object_in
@@ -102,9 +102,12 @@ def _attends(recipe: Recipe) -> Layer:
 
 def _attends_then_feeds(recipe: Recipe) -> Layer:
     """The same where layers are attention or an MLP alone: one of each, of which checkpoints number both."""
-    attends, feeds = _attends(recipe), next((each for each in recipe.layers if each.mixer is None), None)
+    attends = _attends(recipe)
+    feeds = next((each for each in recipe.layers if each.mixer is None and each.experts is None), None)
     if feeds is None:
-        raise UnsupportedModel("the target has no layer that is an MLP alone", hint="use another drafter")
+        raise UnsupportedModel(
+            "the target has no layer that is an MLP alone, without experts", hint="use another drafter"
+        )
     attention, mlp = attends.attention, feeds.mlp
     assert attends.attention_in is not None, "layers of these families have a norm"
     assert feeds.mlp_in is not None, "layers of these families have a norm"
@@ -263,7 +266,8 @@ def _read(source: str | Path, target: Any, token_ids: Tensor | None, number: int
         tensors = drafting.head_tensors(open_gguf(path), target, layer, table, number, numbers=numbers)
     else:
         tensors = read_tensors(path, known_as, numbers=numbers)
-        tensors = tensors if layer.experts is None else stacked(tensors, layer.experts)
+        if layer.experts is not None:
+            stack(tensors, layer.experts)
     found = check_tensors(config.name, table, tensors)
     gains = ("embedding_norm.weight", "hidden_norm.weight", "norm.weight")
     found |= {name: found[name].float() + final.offset for name in gains if final.offset}

@@ -71,13 +71,20 @@ class HeadCheckpoint(Generic[Config]):
     token_ids: Tensor | None
 
     def own(self, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-        """The tensors that a forward multiplies with, without those that map the vocabularies."""
-        return {name: tensor.to(device, dtype) for name, tensor in self.tensors.items() if name not in ("d2t", "t2d")}
+        """The tensors that a forward multiplies with, without those that map the vocabularies, in this dtype; a bias of
+        the choice of experts is in float32."""
+        return {
+            name: tensor.to(device, torch.float32 if name.endswith(_WIDE) else dtype)
+            for name, tensor in self.tensors.items()
+            if name not in ("d2t", "t2d")
+        }
 
 
 _IGNORED = ("rotary_emb.inv_freq",)
 _UNROUNDED = ("fc.weight", "embed_tokens.weight", "hidden_projection.weight")
 _SCALE = "_scale"
+_WIDE = "e_score_correction_bias"
+"""What a choice of experts hangs on: scores differ by less than bfloat16 tells apart."""
 
 
 def read_head(folder: str | Path, target: Any, form: Form[Config]) -> HeadCheckpoint[Config]:
@@ -172,24 +179,45 @@ def layer_tensors(layer: Layer, width: int) -> Table:
 
 
 def expert_tensors(experts: Experts, width: int) -> Table:
-    """The parameters of a plain mixture of experts, those of all its experts together, in a stream of this width."""
+    """The parameters of a plain mixture of experts, those of all its experts together, in a stream of this width.
+
+    Raises:
+        UnsupportedModel: it has more than a head's files are known to hold.
+    """
     count, router = experts.count, experts.router
+    others = (router.bias, router.gain, router.norm, router.expert_factors, experts.gate_up_bias, experts.down_bias)
+    norms = (experts.input_norm, experts.output_norm, experts.shared_norm)
+    if experts.transposed or any(each is not None for each in (*others, *norms)):
+        raise UnsupportedModel("its experts are of a kind that no known head has", hint="use another drafter")
     both = experts.width * (2 if experts.gated and len(experts.gate_up) == 1 else 1)
     table = {name: Held((count, both, width)) for name in experts.gate_up}
     table |= {experts.down: Held((count, width, experts.width)), router.weight: Held((count, width))}
+    if experts.shared_gate is not None:
+        table[experts.shared_gate] = Held((1, width))
     return table if router.choice_bias is None else table | {router.choice_bias: Held((count,))}
 
 
-def stacked(tensors: Mapping[str, Tensor], experts: Experts) -> dict[str, Tensor]:
-    """The same tensors with those of each expert, as published checkpoints hold them, together as transformers has
-    them. What is not there for all experts stays as it is, and is missing then."""
-    found = dict(tensors)
+def stack(tensors: dict[str, Tensor], experts: Experts) -> None:
+    """Put those of each expert, as published checkpoints hold them, together as transformers has them: one after the
+    other, so that there are never two of all. What is not there for all experts stays as it is, and is missing then."""
     folder = experts.down.rpartition(".")[0]
     for name, parts in ((experts.gate_up[0], ("gate_proj", "up_proj")), (experts.down, ("down_proj",))):
         each = [[f"{folder}.{number}.{part}.weight" for part in parts] for number in range(experts.count)]
-        if name not in found and all(one in found for names in each for one in names):
-            found[name] = torch.stack([torch.cat([found.pop(one) for one in names]) for names in each])
-    return found
+        if name in tensors or not all(one in tensors for names in each for one in names):
+            continue
+        shapes = [tuple(tensors[one].shape) for one in each[0]]
+        alike = all([tuple(tensors[one].shape) for one in names] == shapes for names in each)
+        if not alike or any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
+            continue
+        rows, inputs = sum(shape[0] for shape in shapes), shapes[0][1]
+        made = tensors[each[0][0]].new_empty(experts.count, rows, inputs)
+        for number, names in enumerate(each):
+            begin = 0
+            for one in names:
+                matrix = tensors.pop(one)
+                made[number, begin : begin + len(matrix)] = matrix
+                begin += len(matrix)
+        tensors[name] = made
 
 
 def vocabulary_tensors(sizes: HeadSizes) -> Table:

@@ -24,7 +24,7 @@ from headstart.model.kept.recipes import recipe_from, recipe_to
 from headstart.model.recipes import Recipe
 from headstart.model.rotation import Rotation
 
-VERSION = 2
+VERSION = 3
 KIND = "models"
 """The folder of these files in the cache directory."""
 MOST = 64
@@ -65,7 +65,7 @@ class Leaf:
 
     name: str
     kind: str
-    """"parameter", "linear", "table", "coded linear", "coded table", "tied" or "none"."""
+    """"parameter", "linear", "table", "coded linear", "coded table", "coded experts", "tied" or "none"."""
     shape: tuple[int, ...] = ()
     dtype: str = ""
     bias: str = ""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
+from headstart.model.decoders.grouped import GroupedEmbedding, GroupedExperts, GroupedLinear
 from headstart.model.decoders.linears import lies_by_inputs, linear_of
 from headstart.model.decoders.parts import part
 from headstart.model.gguf.files import is_gguf, open_gguf
@@ -28,6 +28,8 @@ ReadFloats = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
 """The parameter of a name, shape and dtype."""
 ReadCodes = Callable[[str], StoredWeights]
 """The matrix of a parameter that is codes."""
+ReadExperts = Callable[[str, torch.dtype], GroupedExperts]
+"""The matrices of all experts that a parameter holds as codes, which stand for floats of a dtype."""
 
 _BLOCK = 4096
 """Positions of which rotations are compared at a time."""
@@ -84,6 +86,8 @@ def _leaves(model: Any, recipe: Recipe) -> tuple[Leaf, ...] | None:
 
 def _leaf(name: str, module: nn.Module, seen: dict[int, str]) -> Leaf | None:
     """A layer that is known as a whole."""
+    if isinstance(module, GroupedExperts):
+        return Leaf(name, "coded experts", module.shape, _name(module.dtype))
     if not isinstance(module, GroupedLinear | GroupedEmbedding | nn.Linear | nn.Embedding):
         return None
     held: Any = module.held if isinstance(module, GroupedLinear | GroupedEmbedding) else module.weight
@@ -146,7 +150,7 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
         Exception: anything, where the files are not those of the list.
     """
     model, recipe = KeptModel(config, dtype), config.recipe
-    floats, codes = _gguf(source, config) if is_gguf(source) else _folder(source, config)
+    floats, codes, experts = _gguf(source, config) if is_gguf(source) else _folder(source, config)
 
     for leaf in passed.leaves:
         owner, last = _owner(model, leaf.name)
@@ -155,6 +159,8 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
         elif leaf.kind == "parameter":
             found = floats(leaf.name, leaf.shape, getattr(torch, leaf.dtype))
             owner.register_parameter(last, nn.Parameter(found, requires_grad=False))
+        elif leaf.kind == "coded experts":
+            owner.add_module(last, experts(leaf.name, getattr(torch, leaf.dtype)))
         else:
             owner.add_module(last, _layer(model, leaf, floats, codes))
     for name, table, pairs in _ropes(recipe):
@@ -211,8 +217,8 @@ def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     return owner, last
 
 
-def _gguf(source: str, config: KeptConfig) -> tuple[ReadFloats, ReadCodes]:
-    from headstart.model.gguf import weights
+def _gguf(source: str, config: KeptConfig) -> tuple[ReadFloats, ReadCodes, ReadExperts]:
+    from headstart.model.gguf import packed, weights
     from headstart.model.gguf.names import Names
 
     file = open_gguf(source)
@@ -223,10 +229,17 @@ def _gguf(source: str, config: KeptConfig) -> tuple[ReadFloats, ReadCodes]:
         weights.read(file, names, parameter, made)
         return made
 
-    return read, lambda parameter: weights.grouped_matrix(file, names, parameter)
+    def experts(parameter: str, dtype: torch.dtype) -> GroupedExperts:
+        of = names.experts_of(parameter)
+        found = None if of is None else packed.coded_experts(file, names, parameter, of, dtype)
+        if found is None:
+            raise ValueError(f"{parameter} is no codes of experts here")
+        return found
+
+    return read, lambda parameter: weights.grouped_matrix(file, names, parameter), experts
 
 
-def _folder(source: str, config: KeptConfig) -> tuple[ReadFloats, ReadCodes]:
+def _folder(source: str, config: KeptConfig) -> tuple[ReadFloats, ReadCodes, ReadExperts]:
     from headstart.model.quantised.tensors import Tensors
 
     tensors = Tensors(Path(source), names_of(config))
@@ -237,10 +250,10 @@ def _folder(source: str, config: KeptConfig) -> tuple[ReadFloats, ReadCodes]:
             raise ValueError(f"{parameter} is {list(found.shape)}, not {list(shape)}")
         return found.to(dtype)
 
-    def none(parameter: str) -> StoredWeights:
+    def none(parameter: str, *_: torch.dtype) -> Any:
         raise ValueError(f"{parameter} is no matrix of codes here")
 
-    return read, none
+    return read, none, none
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -15,9 +15,10 @@ def granite_hybrid(stated: Stated) -> Recipe:
     """Attention has rotation or none; there may be experts beside each layer's MLP."""
     whole = granite(stated)
     rope = stated.get("position_embedding_type") == "rope"
-    fed: Mlp | Experts = granite_shared(stated, stated.shared_intermediate_size)
+    shared = granite_shared(stated, stated.shared_intermediate_size)
+    fed: Mlp | Experts = shared
     if stated.num_local_experts:
-        fed = replace(granite_experts(stated), shared=fed)
+        fed = replace(granite_experts(stated), shared=shared)
     else:
         stated.without_effect("intermediate_size", "num_experts_per_tok")
     attends = replace(whole.layers[0], feed_forward=fed)

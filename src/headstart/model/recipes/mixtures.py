@@ -99,7 +99,8 @@ def gpt_oss(stated: Stated) -> Recipe:
     """Attention has sinks, and in every second layer a window; matrices of experts lie by their inputs, gate and up in
     turns."""
     stated.get("attention_bias")
-    rope = replace(attention(stated).rope, table_once=True)
+    rope = attention(stated).rope
+    assert rope is not None, "a layer as Llama's turns"
     router = Router(stated.num_experts_per_tok, "chosen", "mlp.router.weight", "mlp.router.bias")
     experts = replace(
         _of(stated, stated.num_local_experts, stated.intermediate_size, router),
@@ -110,17 +111,19 @@ def gpt_oss(stated: Stated) -> Recipe:
         limit=float(stated.swiglu_limit),
         alpha=float(stated.swiglu_alpha),
     )
-    layers = [each.attending(rope=rope, sinks="self_attn.sinks") for each in qwen2(stated).layers]
+    layers = [
+        each.attending(rope=replace(rope, table_once=True), sinks="self_attn.sinks") for each in qwen2(stated).layers
+    ]
     return _fed(stated, layers, experts)
 
 
 def ernie4_5_moe(stated: Stated) -> Recipe:
     """Weights are softmaxes in float32, and a bias helps to choose."""
-    stated.must_be("moe_norm_min", 1e-12)  # of a sum of softmaxes, which no sum of them is below
+    stated.must_be("moe_norm_min", 1e-12)  # the least sum of weights: the bias may choose experts whose weights are 0
     gate, step = "mlp.gate", stated.moe_layer_interval
     router = Router(
         stated.moe_k, weight=f"{gate}.weight", choice_bias=f"{gate}.moe_statics.e_score_correction_bias",
-        normalised=True, wide=True,
+        normalised=True, least_sum=1e-12, wide=True,
     )  # fmt: skip
     experts = _of(stated, stated.moe_num_experts, stated.moe_intermediate_size, router)
     if shared := stated.moe_num_shared_experts:
