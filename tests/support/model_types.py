@@ -92,11 +92,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """By the names that people know: the types of their configs."""
 
 PUBLISHED: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "glm4_moe": {"head_dim": 128},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 16},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
     "lfm2_vl": {"text_config": {"model_type": "lfm2", "layer_types": ["conv", "full_attention"] * 16}},
 }
-"""What published checkpoints say where a class's default config describes another kind of model."""
+"""What published checkpoints say where a class's default config describes another kind of model, or none."""
 
 _SIZES: dict[str, int] = {
     "vocab_size": 96, "hidden_size": 64, "n_embd": 64, "d_model": 64, "intermediate_size": 96, "ffn_dim": 96,
