@@ -96,8 +96,8 @@ def test_the_kernels_stay_near_the_layers_that_carry_the_weights(tiny: Callable[
 
 
 def test_what_cannot_run_it_is_refused(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidOption, match="do not run this mixtral"):
-        runner_of(tiny("mixtral"), "int4")
+    with pytest.raises(InvalidOption, match="do not run this persimmon"):
+        runner_of(tiny("persimmon"), "int4")
     monkeypatch.setattr(native, "_outcome", lambda: native.Unavailable("there is no C++ compiler on this machine"))
     with pytest.raises(InvalidOption, match="needs the row kernels"):
         runner_of(tiny("llama"), "int4")

@@ -170,7 +170,7 @@ def test_a_model_whose_attention_is_not_ours_is_refused() -> None:
 
 def test_the_probe_finds_positions_that_are_not_driven(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that ignores position_ids gives other logits on a tree, and is refused with the error's size."""
-    model = adopt(random_model("mixtral"))
+    model = adopt(random_model("persimmon"))
     rotary = model.model.rotary_emb
     original = rotary.forward
 

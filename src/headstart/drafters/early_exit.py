@@ -21,6 +21,8 @@ from headstart.drafters.growing.grow import Residual
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.recipes import recipe_of
+from headstart.model.recipes.experts import Experts
+from headstart.model.recipes.recipe import Mlp
 from headstart.model.runner import ModelRunner
 from headstart.types import TreeKind
 
@@ -106,9 +108,16 @@ def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> in
 def _share(target: ModelRunner, layers: int) -> float:
     """Of a forward's weights, what so many layers and the head read (attention counted as four square matrices)."""
     recipe = recipe_of(target.config)  # decoders that can be left early have one
-    mlp = next(layer.mlp for layer in recipe.layers if layer.feed_forward is not None)
-    head = target.vocab_size / (4 * recipe.width + (3 if mlp.gated else 2) * mlp.width)
+    fed = [_outputs(layer.feed_forward) for layer in recipe.layers if layer.feed_forward is not None]
+    head = target.vocab_size / (4 * recipe.width + sum(fed) / len(fed))
     return float((layers + head) / (target.layers + head))
+
+
+def _outputs(fed: Mlp | Experts) -> int:
+    """Vectors of the stream's width that the matrices of an MLP hold; of experts those that one row chooses."""
+    if isinstance(fed, Mlp):
+        return (3 if fed.gated else 2) * fed.width
+    return (3 if fed.gated else 2) * fed.router.chosen * fed.width + (0 if fed.shared is None else _outputs(fed.shared))
 
 
 def _own_text(target: ModelRunner, cache: Slots, slot: int, prompt: Sequence[int]) -> list[int]:

@@ -171,7 +171,7 @@ def test_a_drafter_that_gives_up_is_reported(tiny: Callable[..., str], monkeypat
 
 
 def test_early_exit_where_it_cannot_be(tiny: Callable[..., str]) -> None:
-    failed = by_name(examine(question(tiny("mixtral"), seconds=20.0), quiet))["early-exit"]
+    failed = by_name(examine(question(tiny("persimmon"), seconds=20.0), quiet))["early-exit"]
     assert isinstance(failed, HeadstartError)
     assert "cannot be left early" in failed.message
 
