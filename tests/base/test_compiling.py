@@ -6,7 +6,9 @@ import ctypes
 import logging
 import os
 import platform
+import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -155,7 +157,9 @@ def test_a_level_that_the_compiler_does_not_know_leaves_the_next(main: Path, mon
         compiling.library(main)
 
 
-def test_what_cannot_be_compiled_is_tried_once_a_day(main: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_compiled_is_not_tried_again_at_once(
+    main: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(levels, "LEVELS", (Level("amx", "x86_64", (), ("-mno-such-thing",)), LOW))
     tried: list[str] = []
     build = compiling.build
@@ -173,9 +177,25 @@ def test_what_cannot_be_compiled_is_tried_once_a_day(main: Path, cache: Path, mo
         compiling.library(main)
     monkeypatch.delenv(levels.VARIABLE)
     (note,) = cache.glob("*.failed")
-    os.utime(note, (time.time() - 90_000,) * 2)
+    with pytest.raises(compiling.Unavailable, match=rf"no-such-thing.* without {re.escape(str(note))}"):
+        compiling.at_level(main, levels.LEVELS[0], cache)
+    os.utime(note, (time.time() - 900,) * 2)
     assert compiling.library(main).level == "generic"
     assert tried == ["amx", "generic", "amx", "amx"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script stands for the compiler")
+@pytest.mark.parametrize("end", ["kill -9 $$", "echo Killed signal terminated program cc1plus >&2; exit 1"])
+def test_a_compiler_that_was_killed_is_believed_to_do_better(
+    main: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    script = tmp_path / "compiler"
+    script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec c++ --version\n{end}\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    with pytest.raises(compiling.Unavailable, match="failed on"):
+        compiling.at_level(main, LOW, cache)
+    assert not list(cache.glob("*.failed"))
 
 
 def test_a_forced_level(main: Path, monkeypatch: pytest.MonkeyPatch) -> None:

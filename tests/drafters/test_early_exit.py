@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.drafters import Row
 from headstart.drafters.early_exit import EarlyExitDrafter, choose_layer
+from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.distribution import SamplingState
@@ -22,7 +23,7 @@ TEXT = (3, 7, 11, 5, 3, 7)
 
 
 def runner(path: str, decoder: Any) -> ModelRunner:
-    return ModelRunner(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32), decoder=decoder)
+    return ModelRunner(adopt(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)), decoder=decoder)
 
 
 def first_layers(path: str, layers: int) -> Any:
@@ -33,9 +34,11 @@ def first_layers(path: str, layers: int) -> Any:
     return model
 
 
-@pytest.mark.parametrize("decoder", ["fused", "lean"])
-def test_drafts_are_those_of_a_model_that_has_only_the_first_layers(decoder: Any, tiny: Callable[..., str]) -> None:
-    target = runner(tiny("llama"), decoder)
+@pytest.mark.parametrize(("decoder", "name"), [("fused", "llama"), ("lean", "llama"), ("lean", "mixtral")])
+def test_drafts_are_those_of_a_model_that_has_only_the_first_layers(
+    decoder: Any, name: str, tiny: Callable[..., str]
+) -> None:
+    target = runner(tiny(name), decoder)
     cache = target.new_cache(2)
     cache.acquire()
     slot = cache.acquire()
@@ -45,7 +48,7 @@ def test_drafts_are_those_of_a_model_that_has_only_the_first_layers(decoder: Any
     drafter.attach(target, cache)
     distribution = SamplingState(Sampling(), (), target.vocab_size, frozenset())
     (draft,) = drafter.propose([Row(0, tuple(TEXT), distribution, Noise(0), budget=Budget(4), slot=slot)])
-    short = first_layers(tiny("llama"), 1)
+    short = first_layers(tiny(name), 1)
     text = list(TEXT)
     for _ in range(4):
         text.append(int(short(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
@@ -67,8 +70,9 @@ def test_what_was_drafted_leaves_no_trace_in_the_logits(tiny: Callable[..., str]
     assert torch.equal(target.forward([Segment(slot, TEXT[-1:])], cache).logits, before)
 
 
-def test_the_choice_of_the_layer_is_the_same_every_time(tiny: Callable[..., str]) -> None:
-    target = runner(tiny("llama"), "auto")
+@pytest.mark.parametrize("name", ["llama", "mixtral"])
+def test_the_choice_of_the_layer_is_the_same_every_time(name: str, tiny: Callable[..., str]) -> None:
+    target = runner(tiny(name), "auto")
     cache = target.new_cache(1)
     first, again = choose_layer(target, cache, [1, 2]), choose_layer(target, cache, [1, 2])
     assert first == again
@@ -78,7 +82,7 @@ def test_the_choice_of_the_layer_is_the_same_every_time(tiny: Callable[..., str]
 
 def test_what_cannot_be_left_early_is_refused(tiny: Callable[..., str], load: Callable[..., Any]) -> None:
     with pytest.raises(hs.errors.UnsupportedModel, match="cannot be left early") as error:
-        load("mixtral", "early-exit")
+        load("persimmon", "early-exit")
     assert "suffix" in error.value.hint
     target = runner(tiny("llama"), "auto")
     with pytest.raises(hs.errors.UnsupportedModel, match="layers"):

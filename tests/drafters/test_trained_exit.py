@@ -151,4 +151,4 @@ def test_what_does_not_fit_is_refused(tiny: Callable[..., str], load: Callable[.
     with pytest.raises(UnsupportedModel, match="'two'"):
         read(folder, **shape)
     with pytest.raises(UnsupportedModel, match=r"cannot be left early|hidden_size"):
-        load("mixtral", str(folder_of(tmp_path, own)))
+        load("persimmon", str(folder_of(tmp_path, own)))

@@ -48,14 +48,18 @@ KINDS = ("none", "prediction", "ngram", "suffix", "early-exit", "lookahead", "dr
 # Of these two the fast suite has `test_a_seed_gives_one_text_warm_or_cold`.
 @pytest.mark.parametrize(
     ("kind", "name"),
-    rotated([KINDS], [("gemma2",), ("llama",), ("gpt2",), ("mixtral",)], lambda kind: kind in ("suffix", "draft LM")),
+    rotated(
+        [KINDS],
+        [("gemma2",), ("llama",), ("gpt2",), ("mixtral",), ("persimmon",)],
+        lambda kind: kind in ("suffix", "draft LM"),
+    ),
 )
 def test_greedy_text_is_transformers_own(
     kind: str, name: str, tiny: Callable[..., str], keeping: Callable[..., Engine]
 ) -> None:
-    """Row kernels (llama), the lean forward (gemma2, gpt2), the modules (mixtral); prompts in pieces, and begun again
+    """Row kernels (llama), the lean forward (gemma2, gpt2), experts (mixtral), the modules (persimmon); prompts in pieces, and begun again
     in every way."""
-    if kind == "early-exit" and name == "mixtral":
+    if kind == "early-exit" and name == "persimmon":
         pytest.skip("only forwards of our own can be left early")
     drafter = tiny(name, noise=0.02) if kind == "draft LM" else kind
     engine = keeping(name, drafter, max_batch_size=2, prefill_chunk=8)

@@ -97,7 +97,7 @@ def test_a_fast_forward_equals_its_twin(
 
 def test_a_fast_forward_is_not_taken_for_what_it_does_not_compute() -> None:
     """A family without a recipe, or a field that a recipe does not know: transformers' modules run."""
-    assert ModelRunner(adopt(random_model("mixtral"))).decoder == "modules"
+    assert ModelRunner(adopt(random_model("persimmon"))).decoder == "modules"
     other = random_model("llama")
     other.config.rope_parameters = {**other.config.rope_parameters, "rope_type": "dynamic", "factor": 2.0}
     assert ModelRunner(adopt(other)).decoder == "modules"
@@ -170,7 +170,7 @@ def test_a_model_whose_attention_is_not_ours_is_refused() -> None:
 
 def test_the_probe_finds_positions_that_are_not_driven(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that ignores position_ids gives other logits on a tree, and is refused with the error's size."""
-    model = adopt(random_model("mixtral"))
+    model = adopt(random_model("persimmon"))
     rotary = model.model.rotary_emb
     original = rotary.forward
 

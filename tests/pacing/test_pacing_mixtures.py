@@ -23,7 +23,7 @@ from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.corrections import RowWeights
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
-from headstart.pacing.measuring import measure
+from headstart.pacing.measuring import a_few_forwards, measure
 from headstart.pacing.mixtures import expert_numbers, routing_of
 from headstart.pacing.source import Source
 from headstart.pacing.synthetic import SyntheticForwards, varied_tokens
@@ -160,6 +160,17 @@ def test_paced_drafts_are_never_slower_and_nearly_the_best_length(world: simulat
 # -- measured ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_check_of_what_is_known_reads_few_experts(target: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start of a process all of them may have to come from a disk."""
+    rows: list[int] = []
+    forward = target.forward
+    monkeypatch.setattr(
+        target, "forward", lambda segments, cache: rows.append(sum(map(len, segments))) or forward(segments, cache)
+    )
+    a_few_forwards(target, target.new_cache(1))
+    assert sum(rows) < 20
+
+
 def test_made_up_rows_are_others_in_every_run() -> None:
     for size in (7, 97, 50_000):
         tokens = list(islice(varied_tokens(size), size))
@@ -227,6 +238,8 @@ def test_no_run_meets_the_tokens_of_the_last(target: Counting, monkeypatch: pyte
         ({"num_experts": 256, "num_experts_per_token": 8}, (256, 8)),
         ({"num_experts": 128, "top_k_experts": 8}, (128, 8)),
         ({"moe_num_experts": 64, "moe_k": 6}, (64, 6)),
+        ({"num_experts": 64, "moe_topk": [8, 8, 8]}, (64, 8)),
+        ({"num_experts": 64, "moe_topk": [8, 4]}, (1, 1)),
         ({"num_experts": None, "top_k_experts": None}, (1, 1)),
         ({"num_local_experts": 0, "num_experts_per_tok": 0}, (1, 1)),
         ({"num_experts": 1, "moe_topk": 1}, (1, 1)),

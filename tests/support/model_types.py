@@ -92,20 +92,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """By the names that people know: the types of their configs."""
 
 PUBLISHED: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "glm4_moe": {"head_dim": 128},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 16},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
     "lfm2_vl": {"text_config": {"model_type": "lfm2", "layer_types": ["conv", "full_attention"] * 16}},
 }
-"""What published checkpoints say where a class's default config describes another kind of model."""
-
-DENSE: dict[str, dict[str, Any]] = {
-    "granitemoehybrid": {"num_local_experts": 0},
-    "nemotron_h": {
-        "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp"],
-        "sliding_window": None,
-    },
-}
-"""What makes types without experts of those that have them by default, and are refused with them."""
+"""What published checkpoints say where a class's default config describes another kind of model, or none."""
 
 _SIZES: dict[str, int] = {
     "vocab_size": 96, "hidden_size": 64, "n_embd": 64, "d_model": 64, "intermediate_size": 96, "ffn_dim": 96,
@@ -122,6 +115,15 @@ _SIZES: dict[str, int] = {
     "embedding_size": 64, "attention_head_dim": 16, "kv_channels": 16, "n_shared_experts": 1,
 }  # fmt: skip
 """Of tiny models, by the names that configs give them."""
+_TINY: dict[str, dict[str, Any]] = {
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "nemotron_h": {
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+        "sliding_window": None,
+    },
+}
+"""What tiny models of these types need besides: layers of every kind."""
 _FEWER: tuple[dict[str, Any], ...] = ({}, {"num_key_value_heads": 4}, {"head_dim": None}, {"q_lora_rank": None})
 """Further changes of sizes, tried in turn."""
 
@@ -173,7 +175,7 @@ def by_config(name: str) -> Verdict:
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            config = CONFIG_MAPPING[name](**PUBLISHED.get(name, {}), **DENSE.get(name, {}))
+            config = CONFIG_MAPPING[name](**PUBLISHED.get(name, {}))
             text = str(config.get_text_config(decoder=True).model_type)
             _folder(Path(made), config)
         except Exception as error:
@@ -183,8 +185,7 @@ def by_config(name: str) -> Verdict:
             loaded = load_config(made, trust_remote_code=False)
         except HeadstartError as error:
             return Verdict("refused", error.message.replace(f"'{made}'", "the model").replace(made, "the model"), text)
-        why = "without experts; with them it is refused" if name in DENSE else ""
-        return Verdict("modules" if find_recipe(loaded) is None else "native", why, text=text)
+        return Verdict("modules" if find_recipe(loaded) is None else "native", text=text)
 
 
 def agrees(now: Verdict, before: Verdict) -> bool:
@@ -241,7 +242,7 @@ def _tiny(name: str) -> Iterator[Any]:
     kind = CONFIG_MAPPING[name]
     known = {*inspect.signature(kind).parameters, *getattr(kind, "attribute_map", {})}
     for more in _FEWER:
-        wanted = _SIZES | more | DENSE.get(name, {})
+        wanted = _SIZES | more | _TINY.get(name, {})
         sizes = {key: value for key, value in wanted.items() if key in known and value is not None}
         for kept in (sizes, {key: value for key, value in sizes.items() if key != "hidden_size_per_layer_input"}):
             with warnings.catch_warnings():

@@ -51,6 +51,7 @@ ARCHITECTURES: dict[str, Any] = {
     "gpt_oss": lambda: tf.GptOssConfig(
         **_LLAMA, head_dim=8, num_local_experts=4, sliding_window=7, layer_types=_ALTERNATING, rope_scaling=None
     ),
+    "persimmon": lambda: tf.PersimmonConfig(**{**_LLAMA, "num_key_value_heads": 4}),
     "gpt2": lambda: tf.GPT2Config(**_GPT, n_embd=32, n_layer=3, n_head=4, n_positions=CONTEXT),
     "gpt_neox": lambda: tf.GPTNeoXConfig(
         **_GPT,

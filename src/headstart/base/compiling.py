@@ -45,8 +45,8 @@ _COMPILERS = {
     "win32": "such as llvm-mingw or MSYS2's GCC in the PATH; Microsoft's has no vectors",
 }.get(sys.platform, "such as g++ or clang++")
 
-_BELIEVED = 86400
-"""Seconds for which it is believed that a library cannot be compiled."""
+_BELIEVED = 600
+"""Seconds for which it is believed that a library cannot be compiled: what it failed for may be mended by then."""
 
 _CPU = Path(__file__).with_name("cpu.cpp")
 _GENERIC = levels_of(architecture())[-1]
@@ -158,7 +158,7 @@ def at_level(main: Path, level: Level, directory: Path) -> Library:
     """The same for one level. directory: where compiled libraries are kept.
 
     Raises:
-        Unavailable: it is not there already, and there is no C++ compiler, or it failed now or in the last day.
+        Unavailable: it is not there already, and there is no C++ compiler, or it failed now or in the last minutes.
     """
     stem = f"{main.stem}-{level.name}-{digest(main, level)}"
     ready = PREBUILT / f"{stem}{_SUFFIX}"
@@ -182,6 +182,8 @@ def at_level(main: Path, level: Level, directory: Path) -> Library:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             build(compiler, main, level, directory / file)
+        except _Killed:
+            raise
         except Unavailable as reason:
             failed.say(str(reason))
             raise
@@ -193,18 +195,23 @@ def at_level(main: Path, level: Level, directory: Path) -> Library:
     return Library(directory / file, level.name, False, made)
 
 
+class _Killed(Unavailable):
+    """The compiler was ended from outside, for want of memory, say, so that it may do better at once."""
+
+
 class Failed:
-    """That compiling a library failed: a file in its place, which is believed for a day, so that not every start tries
-    in vain and a passing reason passes."""
+    """That compiling a library failed: a file in its place, which is believed for ten minutes, so that not every start
+    tries in vain and a reason that was mended is forgotten."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def lately(self) -> str:
-        """Why it failed; empty if it did not, or not in the last day."""
+        """Why it failed, and how to try again at once; empty if it did not, or not lately."""
         with suppress(OSError, UnicodeDecodeError):
-            if 0 <= time.time() - self._path.stat().st_mtime < _BELIEVED:
-                return self._path.read_text(encoding="utf-8")
+            if 0 <= (since := time.time() - self._path.stat().st_mtime) < _BELIEVED:
+                why = self._path.read_text(encoding="utf-8")
+                return f"{why} (found {since:.0f} seconds ago; it is tried again without {self._path})"
         return ""
 
     def say(self, why: str) -> None:
@@ -251,7 +258,8 @@ def build(compiler: str, main: Path, level: Level, path: Path, link: Sequence[st
         for command in (compile_, [compiler, *_LINK, *link, str(part), "-o", str(made)]):
             done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
             if done.returncode != 0:
-                raise Unavailable(
+                killed = done.returncode < 0 or "Killed" in done.stderr  # GCC's driver says it of the compiler itself
+                raise (_Killed if killed else Unavailable)(
                     f"the C++ compiler {compiler} failed on {main.name} for the level {level.name}: "
                     f"{done.stderr.strip()[-300:]}"
                 )

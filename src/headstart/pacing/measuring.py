@@ -289,7 +289,7 @@ def _step_costs(found: Mapping[Name, float], parts: Sequence[Drafter], beside: S
 
 def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
     """Seconds of a forward by its rows, of a few numbers of rows, quickly: to see whether known figures still hold."""
-    forwards = SyntheticForwards(target, cache, 1)
+    forwards = SyntheticForwards(target, cache, 1, text=1)  # a long one would read most experts of a mixture
     try:
         forwards.seconds(1)
         return {n: forwards.seconds(n) for n in _CHECKED_ROWS}

@@ -25,10 +25,17 @@ def routing_of(config: Any) -> Routing:
     """
     text = config.get_text_config()
     experts, chosen = (
-        next((found for name in names if isinstance(found := getattr(text, name, None), int) and found > 0), 0)
+        next((found for name in names if (found := _number(getattr(text, name, None)))), 0)
         for names in (_EXPERTS, _CHOSEN)
     )
     return Routing(experts, chosen) if 0 < chosen < experts else DENSE
+
+
+def _number(stated: Any) -> int:
+    """A number, or the one that is stated of every layer, as HunYuan's configs may do; else 0."""
+    if isinstance(stated, list | tuple) and stated and all(each == stated[0] for each in stated):
+        stated = stated[0]
+    return stated if isinstance(stated, int) and stated > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)

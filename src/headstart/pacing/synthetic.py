@@ -28,9 +28,10 @@ class SyntheticForwards:
     and those that a run has just read lie in the processor's cache.
     """
 
-    def __init__(self, target: ModelRunner, cache: Slots, requests: int) -> None:
+    def __init__(self, target: ModelRunner, cache: Slots, requests: int, text: int = TEXT_TOKENS) -> None:
+        """text: tokens of the text that each slot holds."""
         self._target = target
-        self._prefix = min(TEXT_TOKENS, target.max_length // 2)
+        self._prefix = min(text, target.max_length // 2)
         self._cache = cache
         self.slots = [cache.acquire() for _ in range(requests)]
         self._tokens = varied_tokens(target.vocab_size, target.media_tokens)

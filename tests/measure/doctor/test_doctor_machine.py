@@ -8,10 +8,10 @@ from support.families import config_of
 from support.tiny import ARCHITECTURES
 
 from headstart.base.errors import NotEnoughMemory
-from headstart.measure.doctor.costs import added, bandwidth, bound, bound_in_words, bytes_read, free_rows
+from headstart.measure.doctor.costs import added, bandwidth, bound, bound_in_words, bytes_read, costs_record, free_rows
 from headstart.measure.doctor.memory import GIB, Memory, check
 from headstart.model.memory import MemoryNeed
-from headstart.theory import StepCosts
+from headstart.theory import Routing, StepCosts
 
 TARGET, DRAFT = MemoryNeed("target", 4 * GIB, 8 * GIB), MemoryNeed("draft", GIB, GIB)
 
@@ -87,6 +87,17 @@ def test_a_table_of_inputs_of_layers_is_not_read() -> None:
     config = config_of("gemma4_text")
     tables = 97 * 48 + 97 * 8 * 32
     assert bytes_read(config, 4 * 100_000, torch.float32, None) == 4 * (100_000 - tables)
+
+
+def test_the_record_of_a_mixture_says_what_requests_share() -> None:
+    """Rows of another request read other experts, which their number alone does not tell."""
+    routing = Routing(128, 8, layers=40)
+    rows = tuple((n, 0.4 + 0.6 * float(routing.union(n)) / 8) for n in (1, 2, 4, 8, 16))
+    found = StepCosts(rows, request=0.01, routing=routing)
+    record = costs_record(found, None)
+    assert record["seconds"] * record["v"]["2"] + record["request_seconds"] == pytest.approx(found.forward(2, 2))
+    dense = StepCosts(rows, request=0.01)
+    assert costs_record(dense, None)["request_seconds"] == pytest.approx(0.01)
 
 
 def test_of_a_mixture_of_experts_it_depends_on_the_text() -> None:

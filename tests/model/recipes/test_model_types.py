@@ -58,7 +58,7 @@ def test_the_verdicts_of_all_types() -> None:
     assert sorted(wrapping_types().keys() - known.keys()) == [], RUN
 
 
-@pytest.mark.parametrize("name", ["llama", "mixtral", "mamba", "bert"])
+@pytest.mark.parametrize("name", ["llama", "mixtral", "persimmon", "mamba", "bert"])
 def test_a_type_that_is_tried(name: str) -> None:
     assert tried(name) == recorded()[name], RUN
 

@@ -120,11 +120,17 @@ def _target(page: Page, examination: Examination) -> None:
     page.facts(target_facts(examination))
     v = {n: costs.v(n) for n in costs.forwards}
     series = {"measured": (list(v), list(v.values()))}
+    caption = "What a step of n rows takes without drafts, over a plain step. The flatter, the cheaper guesses are."
     if examination.mixture is not None:
-        series["by the experts that rows meet"] = list(v), [examination.mixture.v(n) for n in v]
+        rho = examination.mixture.routing.rho
+        series = {f"measured, read for a text whose neighbours choose alike (rho = {rho:g})": series["measured"]}
+        series["by the experts that such rows meet, if reading were all"] = (
+            list(v), [examination.mixture.v(n) for n in v],
+        )  # fmt: skip
+        caption += " Measured were rows that have nothing in common; a row of a text is taken to cost as many of them."
     page.figure(
         charts.lines(series, x="rows of a forward (n)", y="v(n)"),
-        caption="What a step of n rows takes without drafts, over a plain step. The flatter, the cheaper guesses are.",
+        caption=caption,
         alt="v(n) by number of rows.",
     )
     page.heading("How this was made")
