@@ -71,7 +71,6 @@ ARCHITECTURES: dict[str, Any] = {
         max_position_embeddings=CONTEXT,
         word_embed_proj_dim=32,
     ),
-    "persimmon": lambda: tf.PersimmonConfig(**_LLAMA | {"num_key_value_heads": None}),  # of which there is no recipe
 }
 
 
