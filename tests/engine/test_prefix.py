@@ -57,8 +57,8 @@ KINDS = ("none", "prediction", "ngram", "suffix", "early-exit", "lookahead", "dr
 def test_greedy_text_is_transformers_own(
     kind: str, name: str, tiny: Callable[..., str], keeping: Callable[..., Engine]
 ) -> None:
-    """Row kernels (llama), the lean forward (gemma2, gpt2), experts (mixtral), the modules (persimmon); prompts in pieces, and begun again
-    in every way."""
+    """Row kernels (llama), the lean forward (gemma2, gpt2), experts (mixtral), the modules (persimmon); prompts in
+    pieces, and begun again in every way."""
     if kind == "early-exit" and name == "persimmon":
         pytest.skip("only forwards of our own can be left early")
     drafter = tiny(name, noise=0.02) if kind == "draft LM" else kind
