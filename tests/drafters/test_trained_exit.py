@@ -19,6 +19,7 @@ from headstart.drafters.ahead import AheadDrafter
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.model.heads.exit import Exit, read, write
+from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.distribution import SamplingState
@@ -30,7 +31,7 @@ WIDTH, VOCAB = 32, 97
 
 
 def runner(path: str, decoder: Any = "auto") -> ModelRunner:
-    return ModelRunner(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32), decoder=decoder)
+    return ModelRunner(adopt(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)), decoder=decoder)
 
 
 def folder_of(tmp_path: Path, exit_: Exit) -> Path:
