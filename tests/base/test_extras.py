@@ -167,7 +167,7 @@ def test_the_bundled_models_are_found_in_a_clone_and_in_their_own_package(
         resolve("bundled", "target")
     (folder,) = re.findall(r"pip install \./(\S+);", caught.value.hint)
     project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["project"]["name"] in EXTRAS["demo"]
+    assert project["project"]["name"] == "headstart-pair"
     ((source, module),) = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].items()
     shutil.copytree(ROOT / folder / source, tmp_path / module, ignore=shutil.ignore_patterns("*.safetensors"))
     monkeypatch.syspath_prepend(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ def test_memory_is_counted_as_it_will_be_taken(tmp_path: Path, monkeypatch: pyte
 
 
 def test_without_kernels_a_file_runs_in_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_outcome", lambda: native.Unavailable("there is no C++ compiler on this machine"))
+    none = native.Unavailable("there is no C++ compiler on this machine")
+    monkeypatch.setattr(native, "_outcome", functools.cache(lambda: none))
     path = write(tmp_path / "m.gguf", random_model("llama"), kind=Q.Q4_0)
     runner = Target(path).runner
     assert (runner.blocks, runner.quantize) == ((), None)

@@ -154,7 +154,6 @@ REFUSED = {
     "rwkv": (lambda: tf.RwkvConfig(), "recurrent state"),
     "jamba": (lambda: tf.JambaConfig(), "recurrent state|roll back"),
     "recurrent_gemma": (lambda: tf.RecurrentGemmaConfig(), "recurrent state|roll back"),
-    "qwen3_next": (lambda: tf.Qwen3NextConfig(), "linear_attention"),
     "t5": (lambda: tf.T5Config(), "encoder-decoder"),
     "bert": (lambda: tf.ViTConfig(), "not a causal language model"),
     "falcon": (lambda: tf.FalconConfig(alibi=True), "does not know alibi=True"),

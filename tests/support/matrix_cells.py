@@ -514,9 +514,9 @@ def _head_of_another(shop: Workshop) -> object:
 
 
 def _left_early(shop: Workshop) -> object:
-    config = tf.MixtralConfig(
+    config = tf.PersimmonConfig(  # of which there is no recipe
         vocab_size=VOCAB, hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=CONTEXT, num_local_experts=2,
+        num_key_value_heads=2, max_position_embeddings=CONTEXT,
     )  # fmt: skip
     runner = ModelRunner(adopt(AutoModelForCausalLM.from_config(config)), max_length=CONTEXT)
     return assemble(runner, drafter=EarlyExitDrafter(layer=1))

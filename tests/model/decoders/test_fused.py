@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -249,7 +250,8 @@ def test_auto_quantises_only_where_the_row_kernels_run(tiny: Callable[..., str])
 def test_without_a_compiler_the_lean_forward_runs(
     tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(native, "_outcome", lambda: native.Unavailable("there is no C++ compiler on this machine"))
+    none = native.Unavailable("there is no C++ compiler on this machine")
+    monkeypatch.setattr(native, "_outcome", functools.cache(lambda: none))
     with caplog.at_level("INFO"):
         runner = runner_of(tiny("llama"), torch.float32)
     assert runner.decoder == "lean"

@@ -234,7 +234,9 @@ def test_rounded_weights_give_nearly_the_same_logits(name: str, quantize: str) -
     assert (runner.decoder, runner.quantize) == ("fused", quantize.removesuffix("-grouped"))
     want = theirs(name) if quantize == "int8" else on_codes(name, quantize)
     off = float((logits_of(runner) - want).norm() / want.norm())
-    assert 1e-4 < off < (0.2 if name in RECURRENT else 0.1), off  # a state carries what is rounded on
+    # A state carries on what is rounded; and where a row of a mixture is rounded, a near choice may fall otherwise.
+    most = 0.2 if name in RECURRENT or recipe_for(name).experts else 0.1
+    assert 1e-4 < off < most, off
     if quantize == "int4":
         assert float((want - theirs(name)).norm() / theirs(name).norm()) > 0.05
 
@@ -381,7 +383,7 @@ def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
             continue
         if name in STRUCTURE | ROUNDING or (isinstance(node, Latent) and name == "gated"):  # it has no gate
             continue
-        if name == "least_sum" and value <= 1e-12:  # see `test_weights_that_are_all_nothing_stay_so`
+        if name == "least_sum" and value <= 1e-6:  # see `test_weights_that_are_all_nothing_stay_so`
             continue
         plain = [] if field.default is MISSING else [field.default]
         if name in PLAIN:

@@ -17,7 +17,7 @@ from support.gguf_files import Q, write
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from headstart.base.errors import InvalidOption, UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model import int4, native, probe
 from headstart.model.cache import LayerShape
 from headstart.model.decoders import parts
@@ -26,7 +26,7 @@ from headstart.model.gguf import checkpoint
 from headstart.model.int4 import eight_bits
 from headstart.model.loading import adopt, cache_bytes
 from headstart.model.packed import Segment
-from headstart.model.recipes import find_recipe, recipe_of
+from headstart.model.recipes import recipe_of
 from headstart.model.recipes.recipe import Attention
 from headstart.model.runner import ModelRunner
 from headstart.train.head_layer import HeadShape
@@ -60,20 +60,10 @@ def test_layers_that_share_keys_take_no_cache(decoder: Any) -> None:
     assert runner.cache_bytes(2) == cache_bytes(config_of(E2B), torch.float32, slots=2, length=64) == wanted
 
 
-def test_a_cache_without_a_recipe_is_counted_layer_by_layer() -> None:
+def test_a_cache_is_counted_layer_by_layer() -> None:
     """The mixture's full layers have one key head of 32, its others two of 16."""
     config = mixture()
-    assert find_recipe(config) is None
     assert cache_bytes(config, torch.bfloat16, slots=3, length=10) == 3 * 10 * 2 * 2 * 2 * (2 * 16 + 1 * 32)
-
-
-def test_the_mixture_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedModel, match="enable_moe_block=True") as refused:
-        recipe_of(mixture())
-    assert "modules" in str(refused.value)
-    model = AutoModelForCausalLM.from_config(mixture())
-    with pytest.raises(InvalidOption, match="enable_moe_block=True"):
-        ModelRunner(adopt(model), max_length=64, quantize="int4")
 
 
 @pytest.mark.parametrize(

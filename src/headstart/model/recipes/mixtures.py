@@ -10,6 +10,7 @@ from headstart.model.recipes.experts import Experts, Router
 from headstart.model.recipes.granite import granite
 from headstart.model.recipes.hunyuan import hunyuan_v1
 from headstart.model.recipes.llama import mistral, qwen2, qwen3
+from headstart.model.recipes.norms import Norm
 from headstart.model.recipes.pairs import ernie4_5
 from headstart.model.recipes.recipe import Layer, Mlp, Recipe
 from headstart.model.recipes.stated import Stated
@@ -111,10 +112,19 @@ def gpt_oss(stated: Stated) -> Recipe:
         limit=float(stated.swiglu_limit),
         alpha=float(stated.swiglu_alpha),
     )
+
+    def norm(name: str) -> Norm:
+        return replace(rms(stated, name), wide_gain=True)
+
     layers = [
-        each.attending(rope=replace(rope, table_once=True), sinks="self_attn.sinks") for each in qwen2(stated).layers
+        replace(
+            each.attending(rope=replace(rope, table_once=True), sinks="self_attn.sinks"),
+            attention_in=norm("input_layernorm"),
+            mlp_in=norm("post_attention_layernorm"),
+        )
+        for each in qwen2(stated).layers
     ]
-    return _fed(stated, layers, experts)
+    return replace(_fed(stated, layers, experts), final_norm=norm("model.norm"))
 
 
 def ernie4_5_moe(stated: Stated) -> Recipe:
