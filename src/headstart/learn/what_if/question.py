@@ -206,12 +206,7 @@ def _costs(question: Question) -> StepCosts | Deployment:
     routing, share = _experts(question)
     if not given:
         return StepCosts.in_plain_steps(c, question.verify_cost if routing.dense else _read(routing, share))
-    missing = [flag(name) for name in _MACHINE if name not in given]
-    if missing:
-        raise InvalidOption(
-            f"{flag(given[0])} needs {' and '.join(missing)} too",
-            hint="a machine's figures give c and v(n) at each batch size",
-        )
+    _check_all(_MACHINE, given, "a machine's figures give c and v(n) at each batch size")
     if question.verify_cost is not None:
         raise InvalidOption(
             "--verify-cost and a machine exclude each other", hint="the machine's figures say what more rows cost"
@@ -219,6 +214,12 @@ def _costs(question: Question) -> StepCosts | Deployment:
     if question.draft_parameters is not None and question.c is not None:
         raise InvalidOption("--c and --draft-parameters exclude each other", hint="the draft's size gives c")
     return _deployment(question, c, routing, share)
+
+
+def _check_all(needed: Sequence[str], given: Sequence[str], hint: str) -> None:
+    """Raise `InvalidOption` where fields that belong together are given in part."""
+    if missing := [flag(name) for name in needed if name not in given]:
+        raise InvalidOption(f"{flag(given[0])} needs {' and '.join(missing)} too", hint=hint)
 
 
 _MIXTURE = ("experts", "experts_per_token", "expert_share", "alike")
@@ -229,12 +230,9 @@ def _experts(question: Question) -> tuple[Routing, float]:
     given = [name for name in _MIXTURE if name in question.given]
     if not given:
         return DENSE, 0.0
-    if question.experts is None or question.experts_per_token is None:
-        missing = [flag(name) for name in _MIXTURE[:2] if name not in given]
-        raise InvalidOption(
-            f"{flag(given[0])} needs {' and '.join(missing)} too",
-            hint="a mixture is, for example, --experts 128 --experts-per-token 8",
-        )
+    _check_all(_MIXTURE[:2], given, "a mixture is, for example, --experts 128 --experts-per-token 8")
+    assert question.experts is not None, "it is given"
+    assert question.experts_per_token is not None, "it is given"
     if question.verify_cost is not None:
         raise InvalidOption(
             "--verify-cost and --experts exclude each other", hint="the experts that rows meet say what more rows cost"
