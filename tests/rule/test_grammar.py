@@ -314,6 +314,8 @@ BOMBS = {
     "a reference to the network": Structure.schema({"$ref": "http://localhost:1/x"}),
     "no regular expression": Structure("regex", "(("),
     "no grammar": Structure("lark", "start: nothing"),
+    "nothing that a grammar says": Structure("lark", ","),
+    "nothing that gbnf says": Structure("gbnf", ","),
     "no gbnf": Structure("gbnf", 'root ::= ("a" |'),
     "no choice": Structure("choice", "3"),
     "no token": Structure("json", after=(SIZE,)),
