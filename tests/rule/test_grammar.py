@@ -20,7 +20,7 @@ from support.tiny_words import AB, EOS, MARK, SIZE, A, C, grammars, tokenizer
 
 from headstart.base.errors import GrammarFailed, InvalidGrammar
 from headstart.model.tokens.matching import matching_tokenizer
-from headstart.rule import gates, mask
+from headstart.rule import compiled_grammar, gates, mask
 from headstart.rule import grammars as grammars_module
 from headstart.rule.compiled_grammar import Compiled, Tokens
 from headstart.rule.distribution import SamplingRow, SamplingState
@@ -225,6 +225,25 @@ def test_an_error_of_a_copy_is_not_believed_unless_a_fresh_matcher_has_it_too() 
     assert not Grammar.begin(made).failure, "later requests are copied from a sound one"
 
 
+def test_a_grammar_that_takes_long_to_compile_is_not_compiled_while_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled_grammar, "COSTLY", -1.0)
+    kept, structure = tiny_words.new_grammars(), Structure("lark", WORDS)
+    kept.prepare(structure)
+    made, poisoned = kept.compiled(structure), False
+    made._first = Poisoned(made._first, lambda: poisoned)
+    values = [Grammar.begin(made).after((AB,)) for _ in range(2)]
+    poisoned = True
+    monkeypatch.setattr(made, "_made", lambda: pytest.fail("compiled on the thread of the engine"))
+    for value in values:  # the matcher in reserve is there for the first, and for the second what came of it
+        assert [token for token in range(SIZE) if value.allows(token)] == [A, C, AB]
+    assert made.spent
+    assert kept.compiled(structure) is made
+    kept.prepare(structure)
+    assert kept.compiled(structure) is not made
+
+
 def test_where_a_fresh_matcher_fails_too_the_row_has_a_failure_and_logits_are_left_alone() -> None:
     made = Compiled(Structure("lark", WORDS), tiny_words.tokens())
     fresh, broken = made.fresh, False
@@ -295,6 +314,8 @@ BOMBS = {
     "a reference to the network": Structure.schema({"$ref": "http://localhost:1/x"}),
     "no regular expression": Structure("regex", "(("),
     "no grammar": Structure("lark", "start: nothing"),
+    "nothing that a grammar says": Structure("lark", ","),
+    "nothing that gbnf says": Structure("gbnf", ","),
     "no gbnf": Structure("gbnf", 'root ::= ("a" |'),
     "no choice": Structure("choice", "3"),
     "no token": Structure("json", after=(SIZE,)),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from support.tiny import byte_tokenizer
@@ -17,6 +18,7 @@ from headstart.rule.grammar import Grammar
 from headstart.rule.grammars import Grammars
 from headstart.rule.json_patterns import guarded, guarded_lark, guarded_pattern
 from headstart.serve.conversation.call_rules import schema_item
+from headstart.serve.conversation.custom import text_item
 from headstart.types import Structure
 
 TEXTS = (
@@ -82,6 +84,38 @@ def test_the_fault_is_there_without_the_guard(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(compiled_grammar, "guarded_lark", lambda grammar: grammar)
     grammar = 'start: %json {"type": "string", "pattern": "^[^\\"]$"}  // apart from others in the cache'
     assert follows(Structure("lark", grammar), json.dumps('"'))
+
+
+RAW: dict[str, Callable[[str], Structure]] = {
+    "regex": lambda pattern: Structure("regex", pattern),
+    "terminal": lambda pattern: Structure("lark", f"start: T\nT: /{pattern}/"),
+    "within a rule": lambda pattern: Structure("lark", f"start: (/{pattern}/)?"),
+    "in lists": lambda pattern: Structure("lark", f'start: "<" T (";" T)* ">"\nT: /{pattern}/ & /[^;>]*/'),
+}
+
+
+@pytest.mark.parametrize("form", RAW)
+@pytest.mark.parametrize("pattern", [*PATTERNS, r"[^\/]*", r"[^\x10\"]*", r".*", r"\W*", r"[\"\\\\\/]*"])
+def test_a_class_outside_of_json_means_what_it_means(pattern: str, form: str) -> None:
+    """A grammar or a regular expression of the user's own: nothing is spelled as JSON there, and nothing is guarded."""
+    in_python, structure = re.compile(pattern.replace("[^]", r"[^\]")), RAW[form](pattern)
+    assert guarded_lark(structure.text) == structure.text
+    for text in filter(None, TEXTS):  # an empty terminal is none
+        fits = in_python.fullmatch(text) is not None
+        assert follows(structure, f"<{text};{text}>" if form == "in lists" else text) == fits, text
+
+
+@pytest.mark.parametrize("kind", ["lark", "regex"])
+def test_classes_of_a_tools_own_grammar(kind: Literal["lark", "regex"]) -> None:
+    """Its text is a JSON string: what JSON must spell with other characters than these is left out."""
+    for pattern in (*PATTERNS, r"[^\/]*", r"[\"\\\\\/]*", r"\/\/[^\/\"]*"):
+        given = Structure(kind, f"start: T\nT: /{pattern}/" if kind == "lark" else pattern)
+        item, rules = text_item(given, "x", as_json=True)
+        whole = Structure("lark", "\n".join([f"start: {item}", *rules]))
+        in_python = re.compile(pattern.replace("[^]", r"[^\]"))
+        for text in filter(None, (*TEXTS, "//a", '//"', "\\/")):
+            fits = in_python.fullmatch(text) is not None and not set(text) & {"\x01", "\x1b"}
+            assert follows(whole, json.dumps(text, ensure_ascii=False)) == fits, (pattern, text)
 
 
 def test_in_a_grammar_of_the_users_own() -> None:

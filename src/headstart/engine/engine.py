@@ -147,7 +147,7 @@ class Engine:
             InvalidGrammar: it has an error, is too costly, or nothing can be written by it.
             InvalidOption: llguidance is not installed, or cannot read this model's tokenizer.
         """
-        self._intake.processors(structure)
+        self._intake.prepare(structure)
 
     def encode_after(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """The token ids of a text that a model writes after this prompt: for `Drafting.prediction`.

@@ -51,6 +51,10 @@ class Intake:
         made: Grammars | None = vars(self).get("_grammars")
         return "canonical" if made is None else made.tokens.spelling
 
+    def prepare(self, structure: Structure) -> None:
+        """See `Engine.prepare`."""
+        self._grammars.prepare(structure)
+
     def processors(self, structure: Structure | None) -> Sequence[Processor]:
         """What edits the logits of a request with this structure. Grammars are compiled once and kept.
 

@@ -26,8 +26,12 @@ from headstart.rule.mask import Mask
 from headstart.types import Structure
 from headstart.types.structure import Spelling
 
-SLOW_PROBE = 0.25
+SLOW_PROBE = 0.05
 """Seconds of this thread's processor time that one of the first masks of a grammar may take."""
+PROBED = 4
+"""Places of a text whose masks are tried before a request may use the grammar."""
+COSTLY = 0.02
+"""Seconds of processor time of compiling that a step of the engine may lose; what takes longer is compiled twice."""
 _WHITESPACE = r"[\x20\x0A\x0D\x09]{1,8}"
 """Without a bound, models go on with spaces until the limit on tokens."""
 _PLACE = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
@@ -108,12 +112,26 @@ class Compiled:
         """How often an error of a matcher was not one of a fresh one."""
         self.text = _grammar_of(structure)
         self._library = extra("llguidance", "agents")
-        self._first = self.fresh()
+        began = time.thread_time()
+        self._first = self._made()
+        self._costly = time.thread_time() - began > COSTLY
         _refuse(self._first, structure)
         self._probe()
+        self._reserve = self._made() if self._costly else None
+
+    @property
+    def spent(self) -> bool:
+        """Whether the matcher in reserve is used up, so that the grammar should be compiled again beside the engine."""
+        return self._costly and self._reserve is None
 
     def fresh(self) -> Any:
-        """A matcher that shares nothing with any other."""
+        """A matcher that shares nothing with any other; None where it would take too long to compile one now."""
+        if not self._costly:
+            return self._made()
+        found, self._reserve = self._reserve, None
+        return found
+
+    def _made(self) -> Any:
         limits = self._library.LLParserLimits(
             initial_lexer_fuel=200_000,
             step_lexer_fuel=50_000,
@@ -138,20 +156,34 @@ class Compiled:
         return Compiled, (self.structure, self.tokens)
 
     def _probe(self) -> None:
-        """Compute the first masks. A grammar whose masks take long must not reach the engine's thread."""
-        matcher = self._first.deep_copy()
-        for _ in range(2):
+        """Compute the first masks. A grammar whose masks take long must not reach the engine's thread, and one that
+        comes to a limit at once need not: of a text that goes on in several ways, the lowest token is tried."""
+        matcher, certain = self._first.deep_copy(), True
+        for _ in range(PROBED):
             began = time.thread_time()
-            mask_of(matcher, self.tokens)
+            found = mask_of(matcher, self.tokens)
             seconds = time.thread_time() - began
-            _refuse(matcher, self.structure)
             if seconds > SLOW_PROBE:
                 raise InvalidGrammar(
-                    f"the {self.structure.kind} is too costly: to find out which tokens may come took {seconds:.1f} s",
+                    f"the {self.structure.kind} is too costly: to find out which tokens may come took {seconds:.2f} s",
                     hint="simplify its regular expressions, or split large unions and enumerations",
                 )
-            if not (forced := matcher.compute_ff_tokens()) or matcher.try_consume_tokens(forced) < len(forced):
+            if not matcher.is_error():
+                forced = matcher.compute_ff_tokens()
+                certain = certain and bool(forced)
+                ahead = forced or [mask.first(found)]
+                if ahead[0] in self.tokens.ends:
+                    break
+                matcher.try_consume_tokens(ahead)
+            if matcher.is_error():
+                if certain or not dead_end(matcher):
+                    _refuse(matcher, self.structure)
                 break
+
+
+def dead_end(matcher: Any) -> bool:
+    """Whether the error of a matcher is that no token can come next, rather than a limit."""
+    return "NoExtension" in str(matcher.get_error()) or "NoExtension" in str(matcher.stop_reason())
 
 
 def _refuse(matcher: Any, structure: Structure) -> None:
@@ -163,7 +195,7 @@ def _refuse(matcher: Any, structure: Structure) -> None:
     if structure.kind not in ("lark", "gbnf"):
         reason = _PLACE.sub("", reason)
     hint = "correct what the message names"
-    if "NoExtensionBias" in reason:
+    if dead_end(matcher):
         reason, hint = "no text at all follows it", "change it so that some text follows it"
     elif "nimplemented" in reason:
         hint = "leave the keywords out that are named, or set lenient to ignore them"

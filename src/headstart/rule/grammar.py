@@ -22,7 +22,7 @@ from torch import Tensor
 
 from headstart.base.errors import GrammarFailed, HeadstartError
 from headstart.rule import mask
-from headstart.rule.compiled_grammar import Compiled, mask_of
+from headstart.rule.compiled_grammar import Compiled, dead_end, mask_of
 from headstart.rule.mask import Mask
 from headstart.rule.processors import Processor
 
@@ -93,20 +93,19 @@ class Grammar(Processor):
     def _rebuilt(self, path: Path) -> Grammar:
         """The value after these tokens, from a matcher that shares nothing with those that drafts have used."""
         first = self._compiled.fresh()
-        matcher, tokens = first.deep_copy(), _tokens_of(path)
+        # Without one the newest that there is must do: its lexer knows other texts, none of which came to this limit
+        matcher, tokens = (self._compiled.matcher() if first is None else first.deep_copy()), _tokens_of(path)
         taken = matcher.try_consume_tokens(tokens)
         found = Grammar(self._compiled, path, matcher if taken == len(tokens) else None)
         if matcher.is_error():
             found._fail(matcher)
-        else:
+        elif first is not None:
             self._compiled.begin_again_with(first)
         return found
 
     def _fail(self, matcher: Any) -> None:
-        reason = str(matcher.stop_reason())
-        said = (str(matcher.get_error()).strip() or reason).splitlines()[0]
-        dead = "NoExtension" in said or "NoExtension" in reason
-        words = "no token can come next" if dead else f"a limit of the grammar was reached ({said})"
+        said = (str(matcher.get_error()).strip() or str(matcher.stop_reason())).splitlines()[0]
+        words = "no token can come next" if dead_end(matcher) else f"a limit of the grammar was reached ({said})"
         self._failure = GrammarFailed(
             f"the grammar cannot go on after {len(_tokens_of(self._path))} tokens: {words}"[:300],
             hint="the text up to there is kept; simplify the schema or grammar, or allow other endings",

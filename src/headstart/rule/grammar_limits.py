@@ -151,9 +151,10 @@ def _class_length(pattern: str, at: int) -> int:
 def _check_grammar(text: str) -> None:
     """Of each rule and terminal, what it grows to with all that it is made of: a count may hide behind names."""
     starts = list(_DEFINITION.finditer(text))
+    ends = [each.start() for each in starts[1:]] + [len(text)]
     bodies: dict[str, str] = {}
-    for found, following in zip(starts, [*starts[1:], None], strict=True):
-        body = text[found.end() : None if following is None else following.start()]
+    for found, end in zip(starts, ends, strict=False):  # what defines nothing has no start, and one end
+        body = text[found.end() : end]
         bodies[found[1]] = f"{bodies.get(found[1], '')} {body}"
     sizes: dict[str, int] = {}
     for name in _in_order(bodies):

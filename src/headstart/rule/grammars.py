@@ -34,7 +34,7 @@ class Grammars:
             InvalidGrammar: see `Compiled`.
             InvalidOption: llguidance is not installed.
         """
-        key = replace(structure, after=(), thinking=None, trigger=())
+        key = _key(structure)
         with self._lock:
             if (found := self._compiled.get(key)) is not None:
                 self._compiled.move_to_end(key)
@@ -47,6 +47,17 @@ class Grammars:
             ):
                 self._compiled.popitem(last=False)
         return made
+
+    def prepare(self, structure: Structure) -> None:
+        """Compile what requests with this structure will need, on a thread that nobody waits for.
+
+        Raises:
+            InvalidGrammar, InvalidOption: as above.
+        """
+        with self._lock:
+            if (found := self._compiled.get(key := _key(structure))) is not None and found.spent:
+                del self._compiled[key]
+        self.processors(structure)
 
     def processors(self, structure: Structure) -> list[Processor]:
         """What a request with this structure is edited by, before its first token.
@@ -69,3 +80,7 @@ class Grammars:
         if structure.thinking is not None:
             made.append(ThinkingBudget(structure.after, structure.thinking))
         return made
+
+
+def _key(structure: Structure) -> Structure:
+    return replace(structure, after=(), thinking=None, trigger=())

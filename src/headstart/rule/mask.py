@@ -65,6 +65,13 @@ def only(mask: Mask) -> int | None:
     return None if word & (word - 1) else 32 * at + word.bit_length() - 1
 
 
+def first(mask: Mask) -> int:
+    """The lowest token that may come; 0 where none may."""
+    at = int((mask != 0).argmax())
+    word = mask.item(at)
+    return 32 * at + (word & -word).bit_length() - 1 if word else 0
+
+
 def count(mask: Mask) -> int:
     """How many tokens may come."""
     return int(np.bitwise_count(mask).sum())

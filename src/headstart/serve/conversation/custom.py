@@ -36,6 +36,7 @@ _UNIT = re.compile(
 )
 _ANCHORS = re.compile(r"^\^|(?<!\\)\$$")
 """A text follows its grammar as a whole in any case."""
+_PAIR = re.compile(r"\\(?:(/)|.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
@@ -153,6 +154,7 @@ def _regex(pattern: str, flags: str, spelling: _Spelling) -> str:
     """
     if strange := set(flags) - set("isu"):
         raise _refused(f"the flag {min(strange)} of a regular expression is not read here", "leave it out")
+    pattern = _PAIR.sub(lambda found: found[1] or found[0], pattern)  # the result's slashes get a backslash, once
     units = list(_units(pattern, flags, spelling))
     if all(unit.escapes == () for unit in units):
         return f"/{''.join(unit.plain.replace('/', chr(92) + '/') for unit in units)}/"
