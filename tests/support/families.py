@@ -15,6 +15,7 @@ import transformers as tf
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
+from headstart.model.wrappers import listed
 from support.hybrids import FACTORS_OF_FALCON
 
 VOCAB = 97
@@ -569,6 +570,7 @@ FAMILIES |= {
     "glm4_moe_lite": lambda: tf.Glm4MoeLiteConfig(
         **_routed(mlp_layer_types=["dense", "sparse"] * 2, rope_parameters=_DEFAULT)
     ),
+    "mistral4": lambda: tf.Mistral4Config(**_routed(rope_parameters=_MSCALES | {"llama_4_scaling_beta": 0.7})),
 }
 
 
@@ -590,7 +592,8 @@ def with_tokens(config: Any, size: int, *, eos: int, pad: int | None = None) -> 
 
 def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """A model of which no parameter is trivial: gains are not 1, biases not 0."""
-    model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager", dtype=dtype).eval()
+    own_config = listed(copy.deepcopy(config))
+    model = AutoModelForCausalLM.from_config(own_config, attn_implementation="eager", dtype=dtype).eval()
     generator = torch.Generator().manual_seed(1)
     tied = model.state_dict().keys() - dict(model.named_parameters()).keys() - dict(model.named_buffers()).keys()
     with torch.no_grad():

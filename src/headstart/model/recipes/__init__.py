@@ -59,6 +59,7 @@ BUILDERS = {
     "ministral": "llama.qwen2",
     "ministral3": "llama.ministral3",
     "mistral": "llama.mistral",
+    "mistral4": "deepseek.mistral4",
     "mixtral": "mixtures.mixtral",
     "nemotron": "layer_norm.nemotron",
     "nemotron_h": "mamba.nemotron_h",

@@ -1,4 +1,4 @@
-"""Families with latent attention: DeepSeek V2 and V3, GLM-4.7-Flash, Youtu and MiniCPM3."""
+"""Families with latent attention: DeepSeek V2 and V3, GLM-4.7-Flash, Mistral 4, Youtu and MiniCPM3."""
 
 from __future__ import annotations
 
@@ -49,6 +49,27 @@ def glm4_moe_lite(stated: Stated) -> Recipe:
     stated.must_be("first_k_dense_replace", kinds.count("dense"))  # the class of transformers passes it over
     stated.must_be("partial_rotary_factor", 1.0)
     return _by_sigmoids(stated, [kind == "sparse" for kind in kinds])
+
+
+def mistral4(stated: Stated) -> Recipe:
+    """Scores are a softmax, in the dtype of the weights; queries grow with their position."""
+    more = ("llama_4_scaling_beta", "max_position_embeddings")  # the latter is the config's own again
+    rope = stated.rope(*more)
+    dense = _layer(stated, *more, pairs=bool(stated.rope_interleave)).attending(
+        query_beta=rope["llama_4_scaling_beta"], query_origin=rope["original_max_position_embeddings"]
+    )
+    count, first = stated.num_hidden_layers, stated.first_k_dense_replace
+    if first >= count:
+        return _dense(stated, dense)
+    router = Router(
+        stated.num_experts_per_tok,
+        groups=stated.n_group,
+        groups_kept=stated.topk_group,
+        normalised=bool(stated.norm_topk_prob),
+        least_sum=1e-20,
+        factor=float(stated.routed_scaling_factor),
+    )
+    return _mixed(stated, dense, [i >= first for i in range(count)], router)
 
 
 def youtu(stated: Stated) -> Recipe:
