@@ -189,6 +189,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 2, "num_nextn_predict_layers": 1, "partial_rotary_factor": 1.0,
         "topk_method": "noaux_tc",
     },
+    "kimi_linear": {
+        "head_dim": 72, "mla_use_nope": True, "moe_layer_freq": 1, "moe_router_activation_func": "sigmoid",
+        "num_nextn_predict_layers": 0, "rope_scaling": None, "rope_theta": 1e4, "use_grouped_topk": True,
+    },
     "smollm3": {"max_window_layers": 28, "pretraining_tp": 2},
 }  # fmt: skip
 """Fields of published files that the classes of transformers do not read, by family."""
@@ -570,6 +574,14 @@ FAMILIES |= {
     "glm4_moe_lite": lambda: tf.Glm4MoeLiteConfig(
         **_routed(mlp_layer_types=["dense", "sparse"] * 2, rope_parameters=_DEFAULT)
     ),
+    "kimi_linear": lambda: tf.KimiLinearConfig(
+        **{name: size for name, size in _routed().items() if name not in ("n_routed_experts", "first_k_dense_replace")},
+        num_local_experts=16,
+        linear_head_dim=32,
+        linear_num_heads=3,
+        layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+        mlp_layer_types=["dense", "sparse"] * 2,
+    ),
     "mistral4": lambda: tf.Mistral4Config(**_routed(rope_parameters=_MSCALES | {"llama_4_scaling_beta": 0.7})),
 }
 
@@ -601,7 +613,9 @@ def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
             if tensor_name in tied or not tensor.is_floating_point():
                 continue
             noise = torch.randn(tensor.shape, generator=generator)
-            if tensor_name.endswith(("linear_attn.A_log", "mixer.dt_bias")):  # which transformers draws
+            if tensor_name.endswith(
+                ("linear_attn.A_log", "mixer.dt_bias", "forget_gate.dt_bias")
+            ):  # which transformers draws
                 tensor.fill_(1.0)
             tensor.copy_(0.15 * noise) if tensor.dim() > 1 else tensor.add_(0.2 * noise)
             if tensor_name.endswith("q_norm.weight") and config.model_type == "gemma4_text":

@@ -50,6 +50,7 @@ BUILDERS = {
     "hunyuan_v1_moe": "mixtures.hunyuan_v1_moe",
     "internlm3": "llama.llama",
     "iquestcoder": "llama.llama",
+    "kimi_linear": "deepseek.kimi_linear",
     "lfm2": "lfm2.lfm2",
     "lfm2_moe": "lfm2.lfm2_moe",
     "lfm3": "lfm2.lfm3",
