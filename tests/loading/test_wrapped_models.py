@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from support.model_types import tiny_model
 from support.quantised import GPTQ, Matrices, write
 from support.tiny import byte_tokenizer, random_model
-from support.wrappers import AUDIO, IMAGE, VIDEO, VOCAB, config_of, save_wrapper
+from support.wrappers import ANOTHER, AUDIO, IMAGE, VIDEO, VOCAB, config_of, save_wrapper
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
@@ -55,7 +55,7 @@ def target(folder: Path) -> Target:
 # -- the text ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(WRAPPERS))
+@pytest.mark.parametrize("kind", sorted(WRAPPERS | {*ANOTHER}))
 def test_a_wrapper_loads_as_its_text_model(kind: str, tmp_path: Path, load: Callable[..., hs.Engine]) -> None:
     """Logits and greedy text, with a drafter, of the wrapper's own class; longer than the windows. Neither a module nor
     a byte of memory is for a tower."""

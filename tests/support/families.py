@@ -15,6 +15,7 @@ import transformers as tf
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
+from headstart.model.wrappers import listed
 from support.hybrids import FACTORS_OF_FALCON
 
 VOCAB = 97
@@ -187,6 +188,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "glm4_moe_lite": {
         "first_k_dense_replace": 2, "num_nextn_predict_layers": 1, "partial_rotary_factor": 1.0,
         "topk_method": "noaux_tc",
+    },
+    "kimi_linear": {
+        "head_dim": 72, "mla_use_nope": True, "moe_layer_freq": 1, "moe_router_activation_func": "sigmoid",
+        "num_nextn_predict_layers": 0, "rope_scaling": None, "rope_theta": 1e4, "use_grouped_topk": True,
     },
     "smollm3": {"max_window_layers": 28, "pretraining_tp": 2},
 }  # fmt: skip
@@ -569,6 +574,15 @@ FAMILIES |= {
     "glm4_moe_lite": lambda: tf.Glm4MoeLiteConfig(
         **_routed(mlp_layer_types=["dense", "sparse"] * 2, rope_parameters=_DEFAULT)
     ),
+    "kimi_linear": lambda: tf.KimiLinearConfig(
+        **{name: size for name, size in _routed().items() if name not in ("n_routed_experts", "first_k_dense_replace")},
+        num_local_experts=16,
+        linear_head_dim=32,
+        linear_num_heads=3,
+        layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+        mlp_layer_types=["dense", "sparse"] * 2,
+    ),
+    "mistral4": lambda: tf.Mistral4Config(**_routed(rope_parameters=_MSCALES | {"llama_4_scaling_beta": 0.7})),
 }
 
 
@@ -590,7 +604,8 @@ def with_tokens(config: Any, size: int, *, eos: int, pad: int | None = None) -> 
 
 def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """A model of which no parameter is trivial: gains are not 1, biases not 0."""
-    model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager", dtype=dtype).eval()
+    own_config = listed(copy.deepcopy(config))
+    model = AutoModelForCausalLM.from_config(own_config, attn_implementation="eager", dtype=dtype).eval()
     generator = torch.Generator().manual_seed(1)
     tied = model.state_dict().keys() - dict(model.named_parameters()).keys() - dict(model.named_buffers()).keys()
     with torch.no_grad():
@@ -598,7 +613,9 @@ def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
             if tensor_name in tied or not tensor.is_floating_point():
                 continue
             noise = torch.randn(tensor.shape, generator=generator)
-            if tensor_name.endswith(("linear_attn.A_log", "mixer.dt_bias")):  # which transformers draws
+            if tensor_name.endswith(
+                ("linear_attn.A_log", "mixer.dt_bias", "forget_gate.dt_bias")
+            ):  # which transformers draws
                 tensor.fill_(1.0)
             tensor.copy_(0.15 * noise) if tensor.dim() > 1 else tensor.add_(0.2 * noise)
             if tensor_name.endswith("q_norm.weight") and config.model_type == "gemma4_text":

@@ -139,7 +139,10 @@ _ALWAYS_FLOATS = (
     "ffn_gate_inp_shexp.weight",
     "position_embd.weight", "shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight",
 )  # fmt: skip
-_NEIGHBOURS = ("arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "nemotron_h", "olmo", "smollm3")
+_NEIGHBOURS = (
+    "arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "nemotron_h", "nemotron_h_moe", "olmo",
+    "smollm3",
+)  # fmt: skip
 """Architectures for which llama.cpp's converter interleaves the rows of queries and keys."""
 _ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")
 """Architectures for which it adds 1 to the gains of norms."""
@@ -147,7 +150,8 @@ _ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")
 
 def architecture_of(config: Any) -> str:
     """The architecture of files of such a model."""
-    return _CALLED.get(config.model_type, config.model_type)
+    called = _CALLED.get(config.model_type, config.model_type)
+    return "nemotron_h_moe" if called == "nemotron_h" and "moe" in config.layer_types else called
 
 
 @cache
@@ -198,6 +202,10 @@ def quantised(model: Any, kind: Q) -> Any:
             if parameter.dim() == 3 and stored.endswith("_exps.weight"):
                 for matrix in parameter.mT if copy.config.model_type == "gpt_oss" else parameter:
                     matrix.copy_(_rounded(matrix, kind))
+            elif name.endswith(".kv_b_proj.weight"):
+                for part, turned in zip(gguf_mixtures.by_head(copy.config, parameter), (True, False), strict=True):
+                    for matrix in part.mT if turned else part:
+                        matrix.copy_(_rounded(matrix, kind))
             elif parameter.dim() == 2 and not stored.endswith(_ALWAYS_FLOATS):
                 matrix = parameter.T if copy.config.model_type == "gpt2" and ".h." in name else parameter
                 matrix.copy_(_rounded(matrix, kind))

@@ -33,7 +33,7 @@ def metadata(config: Any) -> dict[str, Any]:
             "attention.head_count_kv": kv_heads,
             "attention.layer_norm_epsilon": config.layer_norm_epsilon,
             "context_length": 2**20,
-            "feed_forward_length": [config.intermediate_size * (kind == "mlp") for kind in config.layer_types],
+            "feed_forward_length": [config.intermediate_size * (kind in ("mlp", "moe")) for kind in config.layer_types],
             "rope.scaling.finetuned": False,
             "ssm.conv_kernel": config.conv_kernel,
             "ssm.group_count": config.n_groups,

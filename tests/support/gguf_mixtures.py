@@ -10,8 +10,9 @@ import numpy as np
 import transformers as tf
 
 ARCHITECTURES = {
-    "ernie4_5_moe": "ernie4_5-moe", "glm4_moe": "glm4moe", "gpt_oss": "gpt-oss", "granitemoeshared": "granitemoe",
-    "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
+    "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "ernie4_5_moe": "ernie4_5-moe", "glm4_moe": "glm4moe",
+    "glm4_moe_lite": "deepseek2", "gpt_oss": "gpt-oss", "granitemoeshared": "granitemoe",
+    "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "youtu": "deepseek2",
 }  # fmt: skip
 """By `model_type`; the others are called as their models, or are hybrids."""
 
@@ -41,6 +42,18 @@ _DELTA = {
     "head_dim": 32, "shared_expert_intermediate_size": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
     "linear_key_head_dim": 32, "linear_value_head_dim": 32, "rms_norm_eps": 1e-6,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+}  # fmt: skip
+_LATENT = {
+    "head_dim": None, "num_key_value_heads": 4, "kv_lora_rank": 96, "q_lora_rank": 64, "qk_rope_head_dim": 16,
+    "v_head_dim": 64, "qk_nope_head_dim": 32, "intermediate_size": 96,
+}  # fmt: skip
+_ROUTED = {
+    "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+    "routed_scaling_factor": 1.7,
+}  # fmt: skip
+_SCALED = {
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16, "mscale": 0.7,
+    "mscale_all_dim": 0.7,
 }  # fmt: skip
 _PART = {**_ROPE, "partial_rotary_factor": 0.5}
 _SECTIONS = {**_PART, "mrope_section": [4, 2, 2], "mrope_interleaved": True}
@@ -101,6 +114,33 @@ MIXTURES: dict[str, Callable[[], Any]] = {
     "qwen3_next": lambda: tf.Qwen3NextConfig(
         **_sizes(**_QWEN, **{**_DELTA, "rope_parameters": _PART}, intermediate_size=96, norm_topk_prob=True)
     ),
+    "deepseek_v2": lambda: tf.DeepseekV2Config(
+        **_sizes(
+            **{**_LATENT, "q_lora_rank": 0}, **_ROUTED, first_k_dense_replace=1, n_group=1, topk_group=1,
+            rope_parameters=_SCALED,
+        )
+        | {"q_lora_rank": None}
+    ),
+    "deepseek_v2, groups": lambda: tf.DeepseekV2Config(
+        **_sizes(
+            **_LATENT, **_ROUTED, first_k_dense_replace=1, n_group=4, topk_group=2,
+            topk_method="group_limited_greedy",
+        )
+    ),
+    "deepseek_v3": lambda: tf.DeepseekV3Config(
+        **_sizes(
+            **_LATENT, **_ROUTED, first_k_dense_replace=1, n_group=4, topk_group=2, num_mtp_layers=0,
+            rope_parameters={**_SCALED, "mscale": 1.0, "mscale_all_dim": 1.0},
+        )
+    ),
+    "glm4_moe_lite": lambda: tf.Glm4MoeLiteConfig(**_sizes(**_LATENT, **_ROUTED)),
+    "youtu": lambda: tf.YoutuConfig(**_sizes(**_LATENT)),
+    "nemotron_h, experts": lambda: tf.NemotronHConfig(
+        **_sizes(num_hidden_layers=None, rms_norm_eps=None, rope_parameters=None), **_ROUTED,
+        layers_block_type=["linear_attention", "moe", "full_attention", "moe"], layer_norm_epsilon=0.1,
+        mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=32, n_groups=2, time_step_min=1e-9,
+        moe_shared_expert_intermediate_size=64, n_group=4, topk_group=2, intermediate_size=32,
+    ),
 }  # fmt: skip
 """With what files cannot say set to what they imply."""
 
@@ -108,7 +148,8 @@ MIXTURES: dict[str, Callable[[], Any]] = {
 def metadata(config: Any) -> dict[str, Any]:
     """Below the architecture's name, beside what it writes of other models or, where None, instead of it."""
     kind = config.model_type
-    if kind not in {each().model_type for each in MIXTURES.values()}:
+    without = kind == "nemotron_h" and "moe" not in config.layer_types
+    if without or kind not in {each().model_type for each in MIXTURES.values()}:
         return {}
     experts = next(
         (
@@ -148,6 +189,21 @@ def metadata(config: Any) -> dict[str, Any]:
             "expert_weights_scale": float(config.routed_scaling_factor),
             "leading_dense_block_count": config.first_k_dense_replace,
         }
+    if kind in _OF_DEEPSEEK:
+        found |= _of_latent(config)
+    if kind in (*_OF_DEEPSEEK[1:], "nemotron_h"):
+        found |= {
+            "expert_feed_forward_length": config.moe_intermediate_size,
+            "expert_group_count": config.n_group,
+            "expert_group_used_count": config.topk_group,
+            "expert_shared_count": config.n_shared_experts,
+            "expert_weights_norm": config.norm_topk_prob or None,
+            "expert_weights_scale": float(config.routed_scaling_factor),
+        }
+    if kind in ("deepseek_v3", "glm4_moe_lite"):
+        found["expert_gating_func"] = int(gguf.ExpertGatingFuncType.SIGMOID)
+    if kind == "nemotron_h":
+        found["expert_shared_feed_forward_length"] = config.moe_shared_expert_intermediate_size
     if kind == "ernie4_5_moe":
         found |= {
             "expert_count": config.moe_num_experts,
@@ -159,6 +215,53 @@ def metadata(config: Any) -> dict[str, Any]:
             "leading_dense_block_count": config.moe_layer_start_index,
         }
     return found
+
+
+_OF_DEEPSEEK = ("youtu", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
+
+
+def _of_latent(config: Any) -> dict[str, Any]:
+    dense = getattr(config, "mlp_layer_types", ["dense"] * config.num_hidden_layers).count("dense")
+    mscale = config.rope_parameters.get("mscale_all_dim")
+    return {
+        "attention.head_count_kv": 1,
+        "attention.key_length": config.kv_lora_rank + config.qk_rope_head_dim,
+        "attention.key_length_mla": config.qk_nope_head_dim + config.qk_rope_head_dim,
+        "attention.value_length": config.kv_lora_rank,
+        "attention.value_length_mla": config.v_head_dim,
+        "attention.kv_lora_rank": config.kv_lora_rank,
+        "attention.q_lora_rank": config.q_lora_rank,
+        "expert_feed_forward_length": config.intermediate_size,
+        "expert_shared_count": 0,
+        "leading_dense_block_count": getattr(config, "first_k_dense_replace", dense),
+        "rope.dimension_count": config.qk_rope_head_dim,
+        "rope.scaling.yarn_log_multiplier": None if mscale is None else 0.1 * mscale,
+    }
+
+
+def whole_latent(model: Any) -> dict[str, Any]:
+    """What to write of a model with latent attention as older converters did: its keys and values by one matrix."""
+    config = model.config
+    width = config.qk_nope_head_dim + config.qk_rope_head_dim
+    layers = range(config.num_hidden_layers)
+    return {
+        "metadata": {
+            "attention.head_count_kv": config.num_attention_heads, "attention.key_length": width,
+            "attention.value_length": config.v_head_dim, "attention.key_length_mla": None,
+            "attention.value_length_mla": None,
+        },
+        "leave_out": tuple(f"blk.{index}.attn_{part}_b.weight" for index in layers for part in "kv"),
+        "tensors": {
+            f"blk.{index}.attn_kv_b.weight": model.model.layers[index].self_attn.kv_b_proj.weight.detach().numpy()
+            for index in layers
+        },
+    }  # fmt: skip
+
+
+def by_head(config: Any, values: Any) -> tuple[Any, Any]:
+    """What makes keys and values of a latent, apart [heads, outputs, rank]."""
+    heads = values.reshape(config.num_attention_heads, -1, config.kv_lora_rank)
+    return heads[:, : config.qk_nope_head_dim], heads[:, config.qk_nope_head_dim :]
 
 
 _SPELLED = (
@@ -190,7 +293,8 @@ def stored_name(parameter: str) -> str | None:
         return None
     name = inner.rpartition(".")[2]
     kind = "bias" if name.endswith("_bias") else "weight"
-    return f"blk.{index}.ffn_{'down' if name.startswith('down') else 'gate_up'}_exps.{kind}"
+    part = name.partition("_proj")[0]
+    return f"blk.{index}.ffn_{part}_exps.{kind}"
 
 
 def changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]] | None:
@@ -198,6 +302,10 @@ def changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator
     kind, block = config.model_type, ".".join(stored.split(".")[:2])
     if kind == "gpt_oss" and ".experts." in name and values.ndim == 3:
         values = np.ascontiguousarray(values.swapaxes(1, 2))
+    if name.endswith(".kv_b_proj.weight"):
+        keys, of_values = by_head(config, values)
+        pairs = (("k", np.ascontiguousarray(keys.swapaxes(1, 2))), ("v", of_values))
+        return ((f"{block}.attn_{part}_b.weight", each) for part, each in pairs)
     if "_gate_up_exps." in stored and kind != "gemma4_text":
         ending = stored.rpartition(".")[2]
         half = values.shape[1] // 2

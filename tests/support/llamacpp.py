@@ -78,10 +78,15 @@ FLOATS: dict[str, Callable[[], Any]] = {
 biases, which no published model has; it gives Mistral and Phi no windows (the texts are shorter here), and EXAONE 4
 only where there are 64 layers."""
 
-_NOT_MIXED = ("gpt_oss, yarn",)
-"""Its rotation, whose range llama.cpp rounds to whole numbers."""
+_NOT_MIXED = ("gpt_oss, yarn", "deepseek_v2, groups")
+"""A rotation whose range llama.cpp rounds to whole numbers; and groups that it chooses by their two best experts."""
 
-FLOATS |= {name: config for name, config in MIXTURES.items() if name not in _NOT_MIXED}
+FLOATS |= {name: config for name, config in MIXTURES.items() if name not in _NOT_MIXED} | {
+    # llama.cpp knows by the number of layers that queries are of full rank; and the original's norms within attention
+    # have this epsilon, whatever the others have
+    "deepseek_v2": mixture("deepseek_v2", num_hidden_layers=27, rms_norm_eps=1e-6),
+    **{name: mixture(name, rms_norm_eps=1e-6) for name in ("deepseek_v3", "glm4_moe_lite", "youtu")},
+}
 
 _WIDE = {"hidden_size": 256, "intermediate_size": 512}
 WIDE: dict[str, Callable[[], Any]] = {
@@ -147,11 +152,17 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
         width = config["shared_intermediate_size"]
         return {**config, "layer_types": [called[each] for each in config["layer_types"]], "intermediate_size": width}
     if kind == "nemotron_h":
-        pattern = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
-        made = {name: value for name, value in config.items() if "expert" not in name and name not in _OF_EXPERTS}
+        pattern = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+        mixed = "moe" in config["layers_block_type"]
+        made = {
+            name: value for name, value in config.items() if mixed or ("expert" not in name and name not in _OF_EXPERTS)
+        }
         kinds = made.pop("layers_block_type")
         made |= {"hybrid_override_pattern": "".join(pattern[each] for each in kinds), "num_hidden_layers": len(kinds)}
         return {**made, "model_type": "published"}  # by its own type transformers would put the experts back
+    if kind in ("deepseek_v3", "glm4_moe_lite"):
+        dense = config.get("first_k_dense_replace", config.get("mlp_layer_types", []).count("dense"))
+        return {**config, "first_k_dense_replace": dense, "scoring_func": "sigmoid"}
     if kind == "qwen3_5_text":
         return {**config, "full_attention_interval": 4}
     if kind == "ministral3":

@@ -68,15 +68,25 @@ OPTIONAL: dict[str, dict[str, Any]] = {
 """Towers that they have only if they are asked for."""
 
 
+ANOTHER: dict[str, dict[str, Any]] = {
+    "mistral3, mistral4": {
+        "model_type": "mistral4", **{name: size for name, size in _TEXT.items() if name != "head_dim"},
+        "num_key_value_heads": 3, "kv_lora_rank": 32, "q_lora_rank": 32, "qk_rope_head_dim": 16, "v_head_dim": 16,
+        "qk_nope_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    },
+}  # fmt: skip
+"""Text models that a wrapper may have beside its usual one."""
+
+
 def config_of(kind: str) -> Any:
     """A config of one's own, with few tokens and small towers."""
-    usual = AutoConfig.for_model(kind)
+    usual = AutoConfig.for_model(kind.partition(",")[0])
     parts: dict[str, Any] = {}
     for name in ("vision_config", "audio_config", "high_res_vision_config"):
         tower = getattr(usual, name, None) or OPTIONAL.get(kind, {}).get(name)
         if tower is not None:
             parts[name] = _small(tower, _TOWER)
-    parts["text_config"] = _small(usual.text_config, _TEXT) | OF_TEXT.get(kind, {})
+    parts["text_config"] = ANOTHER.get(kind) or _small(usual.text_config, _TEXT) | OF_TEXT.get(kind, {})
     own = {
         "image_token_id": IMAGE, "image_token_index": IMAGE, "video_token_id": VIDEO, "video_token_index": VIDEO,
         "audio_token_id": AUDIO, "audio_token_index": AUDIO, "vision_feature_layer": -1,

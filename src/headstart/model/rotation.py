@@ -19,22 +19,28 @@ class Rotation:
     frequencies: tuple[float, ...]
     factor: float = 1.0
     """Of cosine and sine."""
+    polar: bool = False
+    """Whether cosine and sine are a complex number, whose last bits are others (DeepSeek V2)."""
 
 
 class Rotary(nn.Module):
-    """Cosine and sine of positions, as a rotary module of transformers gives them. pairs: see `Rope.table_pairs`."""
+    """Cosine and sine of positions, as a rotary module of transformers gives them. pairs, once: see `Rope`."""
 
-    def __init__(self, tables: Mapping[str, Rotation], *, pairs: bool = False) -> None:
+    def __init__(self, tables: Mapping[str, Rotation], *, pairs: bool = False, once: bool = False) -> None:
         """tables: by the name of the layers that have these angles, "" where there is one for all."""
         super().__init__()
-        self.tables, self.pairs = dict(tables), pairs
+        self.tables, self.pairs, self.once = dict(tables), pairs, once
 
-    def forward(self, x: Tensor, positions: Tensor, table: str = "") -> tuple[Tensor, Tensor]:
-        """positions: [1, L]; returns cosine and sine [1, L, 2 * frequencies] in the dtype of x."""
+    def forward(self, x: Tensor, positions: Tensor, table: str = "") -> tuple[Tensor, Tensor] | Tensor:
+        """positions: [1, L]; returns cosine and sine [1, L, 2 * frequencies], or half as many, in the dtype of x; or
+        complex numbers [1, L, frequencies]."""
         found = self.tables[table]
         frequencies = torch.tensor(found.frequencies, dtype=torch.float32, device=positions.device)
         turns = positions[..., None].float() * frequencies
-        turns = turns.repeat_interleave(2, -1) if self.pairs else torch.cat((turns, turns), -1)
+        if found.polar:
+            return torch.polar(torch.ones_like(turns), turns) * found.factor
+        if not self.once:
+            turns = turns.repeat_interleave(2, -1) if self.pairs else torch.cat((turns, turns), -1)
         return (turns.cos() * found.factor).to(x.dtype), (turns.sin() * found.factor).to(x.dtype)
 
 

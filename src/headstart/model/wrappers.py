@@ -29,6 +29,9 @@ SAME_ON_TEXT = {
 """Text models that transformers has no causal LM for, and models that compute the same. Theirs turn queries and keys
 by three positions, which are equal for a token of text."""
 
+_UNLISTED = {"mistral4": "Mistral4ForCausalLM"}
+"""Text models whose class for causal language models transformers has, and lists as another kind."""
+
 SAME_WHOLE = {"mimo": "qwen2"}
 """Models that transformers does not know, whose repositories bring code that computes what a model that it knows does:
 those of MiMo-7B have Qwen2's, and a head of its own beside it."""
@@ -66,8 +69,8 @@ def text_of(config: Any) -> Any:
     if hasattr(config, _WRAPPER):
         delattr(config, _WRAPPER)  # a model that was saved after it had been unwrapped
     if config.model_type not in WRAPPERS:
-        return config
-    text = _with_causal_class(config.text_config)
+        return listed(config)
+    text = listed(_with_causal_class(config.text_config))
     for name in ("tie_word_embeddings", "dtype", "quantization_config"):
         if getattr(config, name, None) is not None:
             setattr(text, name, getattr(config, name))
@@ -81,6 +84,14 @@ def text_of(config: Any) -> Any:
     }
     setattr(text, _WRAPPER, {"model_type": config.model_type, "media": media})
     return text
+
+
+def listed(config: Any) -> Any:
+    """The same config, for which transformers knows the class of its causal language model if it has one."""
+    name = _UNLISTED.get(config.model_type)
+    if name is not None and type(config) is transformers.CONFIG_MAPPING[config.model_type]:
+        transformers.AutoModelForCausalLM.register(type(config), getattr(transformers, name), exist_ok=True)
+    return config
 
 
 def config_of(source: str, *, trust_remote_code: bool) -> Any:

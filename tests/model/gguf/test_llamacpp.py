@@ -52,7 +52,7 @@ def tokens(pre: str) -> dict[str, list[int]]:
 def test_all_that_is_asked_is_recorded() -> None:
     with np.load(RECORD) as record:
         assert set(record) == {*FILES, *(f"cut {pre}" for pre in SPLITS)}
-    assert RECORD.stat().st_size < 300_000
+    assert RECORD.stat().st_size < 310_000
 
 
 @pytest.mark.parametrize("name", FLOATS)

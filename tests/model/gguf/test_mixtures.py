@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.gguf_files import Q, quantised, write
-from support.gguf_mixtures import MIXTURES
+from support.gguf_mixtures import MIXTURES, whole_latent
 from support.gguf_models import IDS, LENGTH, made, off, run
 from torch import Tensor
 
@@ -29,8 +29,12 @@ _NOT_STATED = (
     "architectures", "dtype", "head_dim", "initializer_range", "max_position_embeddings", "mtp_num_hidden_layers",
     "num_nextn_predict_layers", "pad_token_id", "bos_token_id", "eos_token_id", "vocab_size_per_layer_input",
 )  # fmt: skip
-_BY_NEXT = ("model_type", "norm_topk_prob", "decoder_sparse_step", "intermediate_size", "mlp_only_layers")
-"""What Qwen3-Next's config says and that of Qwen3.5, whose models its files are read as, does not."""
+_READ_AS_ANOTHER = {
+    "qwen3_next": ("model_type", "norm_topk_prob", "decoder_sparse_step", "intermediate_size", "mlp_only_layers"),
+    "glm4_moe_lite": ("model_type", "mlp_layer_types"),
+    "youtu": ("model_type", "embedding_initializer_range"),
+}
+"""What configs say and those of the models that their files are read as do not: Qwen3.5's, and DeepSeek V3's."""
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -46,7 +50,7 @@ def test_the_config_is_the_originals(name: str, tmp_path: Path) -> None:
     model = made(MIXTURES[name]())
     found = make_config(open_gguf(write(tmp_path / "m.gguf", model))).to_dict()
     original = model.config.to_dict()
-    left_out = _NOT_STATED + (_BY_NEXT if name == "qwen3_next" else ())
+    left_out = _NOT_STATED + _READ_AS_ANOTHER.get(name, ())
     assert {key for key in original.keys() - set(left_out) if not _same(original[key], found.get(key))} == set()
 
 
@@ -113,9 +117,56 @@ def test_gate_and_up_of_experts_may_be_one_tensor(tmp_path: Path) -> None:
     assert torch.equal(run(path)[0], apart)
 
 
+LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
+
+
+@pytest.mark.parametrize("name", LATENT)
+def test_what_makes_keys_and_values_of_a_latent_may_be_one_matrix(name: str, tmp_path: Path) -> None:
+    """As older converters wrote it; and the numbers are the same."""
+    model = made(MIXTURES[name]())
+    apart, whole = write(tmp_path / "a.gguf", model), write(tmp_path / "b.gguf", model, **whole_latent(model))
+    assert torch.equal(run(apart, packed=False)[0], run(whole, packed=False)[0])
+    if native.available():
+        kind = Q.Q8_0
+        held = whole_latent(model)
+        blocks = {stored: (gguf.quantize(values, kind), kind) for stored, values in held.pop("tensors").items()}
+        path = write(tmp_path / "c.gguf", model, kind=kind, blocks=blocks, **held)
+        found, runner = run(path)
+        assert (runner.decoder, runner.blocks) == ("fused", ("Q8_0",))
+        errors = (found - run(path, packed=False)[0]).abs().amax(1) / (found.max() - found.min())
+        assert 0 < errors.median() < 0.05
+
+
+def test_a_file_of_glm_that_does_not_say_how_scores_are_made_has_sigmoids(tmp_path: Path) -> None:
+    """It is known by its vocabulary; others without it are DeepSeek V2."""
+    config = MIXTURES["glm4_moe_lite"]()
+    config.vocab_size = 154880
+    said = {"expert_gating_func": None}
+    found = make_config(open_gguf(write(tmp_path / "m.gguf", made(config), metadata=said)))
+    assert found.model_type == "deepseek_v3"
+    path = write(tmp_path / "v2.gguf", made(MIXTURES["deepseek_v2"]()), metadata=said)
+    assert make_config(open_gguf(path)).model_type == "deepseek_v2"
+
+
 @pytest.mark.parametrize(
     ("name", "said", "error", "message"),
     [
+        ("deepseek_v2", {"expert_gating_func": 4}, UnsupportedModel, "expert_gating_func is 4, and 1 is known"),
+        ("deepseek_v2", {"expert_weights_norm": True}, UnsupportedModel, "expert_weights_norm is true, and scores"),
+        ("deepseek_v2", {"rope.scaling.yarn_log_multiplier": None}, DamagedModel, "does not say 'deepseek2.rope"),
+        ("deepseek_v2", {"attention.kv_lora_rank": 0}, DamagedModel, "kv_lora_rank' is 0, not a whole number above 0"),
+        ("deepseek_v2", {"attention.kv_lora_rank": 64}, DamagedModel, r"and \[80, 64\] is needed"),
+        ("deepseek_v3", {"attention.q_lora_rank": None}, DamagedModel, "'blk.0.attn_q.weight' is missing"),
+        ("deepseek_v3", {"attention.q_lora_rank": 32}, DamagedModel, r"and \[32, 64\] is needed"),
+        ("deepseek_v3", {"attention.value_length_mla": 32}, DamagedModel, r"and \[64, 128\] is needed"),
+        ("deepseek_v3", {"attention.key_length_mla": 64}, DamagedModel, r"and \[256, 64\] is needed"),
+        ("deepseek_v3", {"attention.head_count": 8}, DamagedModel, r"and \[64, 512\] is needed"),
+        ("deepseek_v3", {"rope.dimension_count": 48}, DamagedModel, "48 wide, of which 48 numbers"),
+        ("deepseek_v3", {"expert_group_count": 3}, DamagedModel, "8 experts in 3 groups"),
+        ("nemotron_h, experts", {"expert_feed_forward_length": 16}, DamagedModel, r"and \[8, 64, 16\] is needed"),
+        ("nemotron_h, experts", {"moe_latent_size": 32}, UnsupportedModel, "moe_latent_size is 32, which is not known"),
+        ("nemotron_h, experts", {"expert_gating_func": 1}, UnsupportedModel, "is 1, and 2 is known"),
+        ("nemotron_h, experts", {"expert_count": None}, DamagedModel, "needed|missing"),
         ("qwen3_moe", {"expert_count": None}, DamagedModel, "'blk.0.ffn_down.weight' is missing"),
         ("lfm2_moe", {"expert_count": None}, DamagedModel, "'blk.1.ffn_down.weight' is missing"),
         ("qwen3_moe", {"expert_count": 9}, DamagedModel, r"'blk.0.ffn_down_exps.weight' is \[8, 64, 32\], and \[9,"),
@@ -137,7 +188,7 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     path = write(tmp_path / "m.gguf", made(MIXTURES[name]()), metadata=said)
     with pytest.raises(error, match=message):
-        make_config(open_gguf(path))
+        checkpoint.load_config(str(path))
 
 
 @pytest.mark.parametrize(

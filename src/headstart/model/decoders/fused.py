@@ -30,7 +30,7 @@ from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
 from headstart.model.recipes.latent import Latent
-from headstart.model.recipes.mixers import DeltaRule, Recurrent, ShortConv
+from headstart.model.recipes.mixers import ChannelRule, DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, windows_of
 
 
@@ -248,6 +248,9 @@ class FusedLayers:
         if (recurrence := layer.recurs) is not None:
             made.mixer = mixer_struct(owner, recurrence, weights)
             made.mixer_from = sum(each.out_features for each in inputs)
+            if isinstance(recurrence, ChannelRule):
+                made.mixer_decays, made.mixer_gate = map(weights.product, parts.inner(owner, recurrence))
+                made.mixer_decays.results = made.mixer_gate.results = recurrence.width + recurrence.gates
             inputs.append(parts.mixer_inputs(owner, recurrence))
         if inputs:
             made.qkv = weights.product(parts.side_by_side(inputs))
@@ -330,7 +333,8 @@ def mixer_struct(owner: Any, mixer: Recurrent, weights: NativeWeights) -> struct
     if isinstance(mixer, ShortConv):
         return made
     if isinstance(mixer, DeltaRule):
-        made.kind, made.groups = structs.DELTA_RULE, mixer.key_heads
+        made.kind = structs.CHANNEL_RULE if isinstance(mixer, ChannelRule) else structs.DELTA_RULE
+        made.groups = mixer.key_heads
         made.key_dim, made.value_dim, made.written = mixer.key_dim, mixer.value_dim, mixer.beta_factor
     else:
         made.kind, made.groups = structs.MAMBA2, mixer.groups
@@ -340,7 +344,7 @@ def mixer_struct(owner: Any, mixer: Recurrent, weights: NativeWeights) -> struct
         made.norm_first = mixer.norm_first
     made.heads = mixer.heads
     made.decay = weights.pointer(-parts.of_heads(owner, mixer.decay, mixer.heads).exp())
-    made.step_bias = weights.pointer(parts.of_heads(owner, mixer.bias, mixer.heads))
+    made.step_bias = weights.pointer(parts.of_heads(owner, mixer.bias, mixer.steps))
     if mixer.norm is not None:
         made.norm = structs.Norm(weights.gain(parts.recurrent_gain(owner, mixer)), None, mixer.norm.eps, structs.RMS)
     return made

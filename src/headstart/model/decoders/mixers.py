@@ -17,7 +17,7 @@ from torch import Tensor
 from headstart.model.decoders import parts
 from headstart.model.decoders.linears import PackedLinear, PlainLinear
 from headstart.model.decoders.operations import normed
-from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
+from headstart.model.recipes.mixers import ChannelRule, DeltaRule, Mamba2, Recurrent, ShortConv
 from headstart.model.states import States
 from headstart.model.walks import Walk
 
@@ -48,10 +48,15 @@ class TensorMixer(ABC):
 
     def __call__(self, z: Tensor, states: States, layer: int, walks: Sequence[IndexedWalk]) -> Tensor:
         """z [M, d] in any dtype; returns what goes into the output layer [M, width], in the same."""
-        projected = self._inputs(z).float()
+        projected = self._projected(z).float()
         fed, gates = self._fed(projected)
         found = torch.cat([self._walk(fed, gates, states, layer, walk) for walk in walks])
         return self._out(found, projected).to(z.dtype)
+
+    def _projected(self, z: Tensor) -> Tensor:
+        """The outputs of the input layers, in the order that the recipe says."""
+        found: Tensor = self._inputs(z)
+        return found
 
     def _walk(self, fed: Tensor, gates: Tensor, states: States, layer: int, indexed: IndexedWalk) -> Tensor:
         walk, channels = indexed.walk, self._mixer.channels
@@ -113,7 +118,7 @@ class _TensorRecurrence(TensorMixer):
     def __init__(self, owner: Any, mixer: DeltaRule | Mamba2, linear: type[PackedLinear] | type[PlainLinear]) -> None:
         super().__init__(owner, mixer, linear)
         self._decay = -parts.of_heads(owner, mixer.decay, mixer.heads).exp()
-        self._step = parts.of_heads(owner, mixer.bias, mixer.heads)
+        self._step = parts.of_heads(owner, mixer.bias, mixer.steps)
         self._gain, self._eps = parts.recurrent_gain(owner, mixer), mixer.norm.eps if mixer.norm else 0.0
 
     def _through(self, walk: Walk, state: Tensor, step: Any) -> tuple[list[Tensor], list[Tensor]]:
@@ -146,11 +151,10 @@ class TensorDeltaRule(_TensorRecurrence):
         shared = mixer.heads // mixer.key_heads
         q, k = (_unit(x).repeat_interleave(shared, 1) for x in (q, k))
         q = q * mixer.key_dim**-0.5
-        b, a = gates.chunk(2, -1)
-        beta, kept = b.sigmoid() * mixer.beta_factor, (self._decay * F.softplus(a + self._step)).exp()
+        beta, kept = self._gates(gates)
 
         def step(i: int, s: Tensor) -> tuple[Tensor, Tensor]:
-            s = s * kept[i, :, None, None]
+            s = s * kept[i, :, :, None]
             delta = (v[i] - torch.einsum("hkv,hk->hv", s, k[i])) * beta[i, :, None]
             s = s + k[i, :, :, None] * delta[:, None]
             return s, torch.einsum("hkv,hk->hv", s, q[i])
@@ -158,10 +162,46 @@ class TensorDeltaRule(_TensorRecurrence):
         stored, outputs = self._through(walk, state.view(mixer.heads, mixer.key_dim, mixer.value_dim), step)
         return stored, torch.stack(outputs)
 
+    def _gates(self, gates: Tensor) -> tuple[Tensor, Tensor]:
+        """How much is written [visits, heads], and how much stays [visits, heads, 1 or channels of a key]."""
+        b, a = gates.chunk(2, -1)
+        kept = (self._decay * F.softplus(a + self._step)).exp()
+        return b.sigmoid() * self._mixer.beta_factor, kept[..., None]
+
     def _out(self, outputs: Tensor, projected: Tensor) -> Tensor:
         mixer = self._mixer
         z = projected[:, mixer.channels : mixer.channels + mixer.width].view(outputs.shape)
-        return (normed(outputs, self._gain, None, self._eps, centred=False) * F.silu(z)).flatten(1)
+        return (normed(outputs, self._gain, None, self._eps, centred=False) * self._activated(z)).flatten(1)
+
+    def _activated(self, z: Tensor) -> Tensor:
+        return F.silu(z)
+
+
+class TensorChannelRule(TensorDeltaRule):
+    _mixer: ChannelRule
+
+    def __init__(self, owner: Any, mixer: ChannelRule, linear: type[PackedLinear] | type[PlainLinear]) -> None:
+        super().__init__(owner, mixer, linear)
+        self._decays, self._gate = map(linear, parts.inner(owner, mixer))
+
+    def _projected(self, z: Tensor) -> Tensor:
+        """[q k v | z | a | b]."""
+        mixer = self._mixer
+        mixed, f, g, b = self._inputs(z).split((mixer.channels, mixer.rank, mixer.rank, mixer.heads), -1)
+        return torch.cat((mixed, self._gate(g), self._decays(f), b), -1)
+
+    def _gates(self, gates: Tensor) -> tuple[Tensor, Tensor]:
+        mixer = self._mixer
+        a, b = gates.split((mixer.steps, mixer.heads), -1)
+        steps = F.softplus(a + self._step).view(-1, mixer.heads, mixer.key_dim)
+        return b.sigmoid() * mixer.beta_factor, (self._decay[:, None] * steps).exp()
+
+    def _activated(self, z: Tensor) -> Tensor:
+        return z.sigmoid()
+
+    def weights(self) -> Iterable[Tensor]:
+        yield from super().weights()
+        yield from (*self._decays.weights(), *self._gate.weights())
 
 
 class TensorMamba2(_TensorRecurrence):
@@ -213,6 +253,8 @@ def tensor_mixer(owner: Any, mixer: Recurrent, linear: type[PackedLinear] | type
     """The mixer of a recipe, with the weights below `owner`."""
     if isinstance(mixer, ShortConv):
         return TensorShortConv(owner, mixer, linear)
+    if isinstance(mixer, ChannelRule):
+        return TensorChannelRule(owner, mixer, linear)
     if isinstance(mixer, DeltaRule):
         return TensorDeltaRule(owner, mixer, linear)
     return TensorMamba2(owner, mixer, linear)

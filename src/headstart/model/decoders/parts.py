@@ -18,7 +18,7 @@ from headstart.model.planes import StateShape
 from headstart.model.reading import first_line
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.latent import Latent
-from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent
+from headstart.model.recipes.mixers import ChannelRule, DeltaRule, Mamba2, Recurrent
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
 
 _COMPARE = "compare config.json with the original's"
@@ -275,9 +275,17 @@ def convolution(owner: Any, mixer: Recurrent) -> tuple[Tensor, Tensor | None]:
     return taps, None if conv.bias is None else conv.bias.detach().float()
 
 
+def inner(owner: Any, mixer: ChannelRule) -> tuple[Any, Any]:
+    """The layers that make decays and gates of what is of low rank."""
+    for name, outputs in mixer.inner.items():
+        check_outputs(part(owner, name).out_features, outputs, (name,))
+    return part(owner, mixer.decays), part(owner, mixer.gate)
+
+
 def of_heads(owner: Any, name: str, heads: int) -> Tensor:
-    """A recurrent layer's parameter with a number for each head, in float32."""
+    """A recurrent layer's parameter with a number for each head, or more, in float32."""
     found: Tensor = part(owner, name).detach().float()
+    found = found.reshape(-1) if found.shape == (1, 1, heads, 1) else found  # Kimi Linear
     check_shape(name, found.shape, (heads,))
     return found
 

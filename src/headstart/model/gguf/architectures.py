@@ -48,6 +48,9 @@ class Architecture:
     """What each layer is, by what a file states, for so many layers; None: all have attention."""
     experts: bool = False
     """Whether its models may have experts."""
+    latent: bool = False
+    """Whether attention is latent: files state the widths of its heads under keys of their own where they hold the
+    matrices that make keys and values apart."""
     by_key_head: bool = False
     """Whether value heads of the delta rule come by key head, and what their strengths and decays are made with is one
     tensor, by key head, too."""
@@ -220,6 +223,14 @@ ARCHITECTURES = {
     "arcee": Architecture(arcee, neighbours=True, frequencies=True),
     "cohere2": Architecture(cohere2, frozenset({"logit_scale", LOCAL_BASE, PATTERN})),
     "command-r": Architecture(layer_norms.command_r, frozenset({"logit_scale"})),
+    "deepseek2": Architecture(
+        mixtures.deepseek2,
+        mixtures.KEYS_OF_DEEPSEEK2,
+        part=True,
+        experts=True,
+        latent=True,
+        drafting=mixtures.DRAFTING_OF_DEEPSEEK2,
+    ),
     "ernie4_5": Architecture(ernie),
     "ernie4_5-moe": Architecture(mixtures.ernie_moe, mixtures.KEYS_OF_ERNIE, experts=True),
     "exaone4": Architecture(exaone4, frozenset({LOCAL_BASE, PATTERN}), frequencies=True),
@@ -283,6 +294,15 @@ ARCHITECTURES = {
         neighbours=True,
         names={"ffn_norm": "attn_norm"},
         parts=hybrids.without_keys_or_mlp,
+    ),
+    "nemotron_h_moe": Architecture(
+        mixtures.nemotron_h_moe,
+        mixtures.KEYS_OF_NEMOTRON,
+        neighbours=True,
+        names={"ffn_norm": "attn_norm"},
+        parts=hybrids.without_keys_or_mlp,
+        experts=True,
+        drafting=mixtures.DRAFTING_OF_NEMOTRON,
     ),
     "olmo": Architecture(layer_norms.olmo, frozenset({layer_norms.CLAMP}), neighbours=True),
     "olmo2": Architecture(olmo2, frozenset({LOCAL_BASE, PATTERN})),

@@ -11,7 +11,17 @@ from huggingface_hub.errors import StrictDataclassError
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.architectures import ARCHITECTURES, Architecture
-from headstart.model.gguf.description import DENSE, DRAFTING, EXPERTS_INNER, INNER, KV, Description, Mixture, Part
+from headstart.model.gguf.description import (
+    DENSE,
+    DRAFTING,
+    EXPERTS_INNER,
+    INNER,
+    KV,
+    Description,
+    Mixture,
+    Part,
+    by_layer,
+)
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.metadata import CONTROL, Metadata
 
@@ -59,20 +69,23 @@ def make_config(file: GgufFile) -> Any:
     attends = parts.index("attention")
     mixture = _mixture(file, stated, layers)
     local = "_swa" if architecture.layered else ""
-    dim = stated.whole(f"attention.key_length{local}", hidden // heads)
-    if (width := stated.whole(f"attention.value_length{local}", dim)) != dim:
-        raise file.not_run(f"{name}.attention.value_length{local} is {width}, and heads are {dim} wide")
+    of_heads = "_mla" if "attention.key_length_mla" in stated else local
+    dim = stated.whole(f"attention.key_length{of_heads}", hidden // heads)
+    if (width := stated.whole(f"attention.value_length{of_heads}", dim)) != dim and not architecture.latent:
+        raise file.not_run(f"{name}.attention.value_length{of_heads} is {width}, and heads are {dim} wide")
     rotary = stated.whole(f"rope.dimension_count{local}", dim)
     if rotary != dim and not (architecture.part and rotary % 2 == 0 and 0 < rotary < dim):
         raise file.not_run(f"{name}.rope.dimension_count{local} is {rotary}, and heads are {dim} wide")
-    if architecture.layered:
+    if architecture.latent:
+        kv_heads, inner = heads, _inner(stated, mixture)
+    elif architecture.layered:
         kv_heads, inner = (stated.wholes(key, layers)[0] for key in (KV, INNER))
     elif architecture.parts is not None:
-        each = stated.wholes(KV, layers, heads)
+        each = by_layer(stated, KV, layers, heads)
         kv_heads = each[attends]
         if any(found != kv_heads for found, part in zip(each, parts, strict=True) if part == "attention"):
             raise file.not_run(f"{name}.{KV} is {each}, not one number for all layers with attention")
-        widths = stated.wholes(INNER, layers) if "mlp" in parts else [_inner(stated, mixture)]
+        widths = by_layer(stated, INNER, layers) if "mlp" in parts else [_inner(stated, mixture)]
         inner = max(widths)
         if set(widths) - {0, inner}:
             raise file.not_run(f"{name}.{INNER} is {widths}, not one number for all MLPs")
@@ -82,10 +95,11 @@ def make_config(file: GgufFile) -> Any:
         raise file.damaged(f"{heads} heads cannot share {kv_heads} heads of keys")
     vocabulary = _vocabulary(file, stated)
     shapes: dict[str, tuple[int, ...]] = {
-        "token_embd": (vocabulary, hidden), f"blk.{attends}.attn_output": (hidden, heads * dim)
+        "token_embd": (vocabulary, hidden), f"blk.{attends}.attn_output": (hidden, heads * width)
     }  # fmt: skip
     if mixture is not None:
-        shapes[f"blk.{mixture.dense}.ffn_down_exps"] = mixture.count, hidden, mixture.width
+        feeds = parts.index("mlp") if "mlp" in parts else mixture.dense
+        shapes[f"blk.{feeds}.ffn_down_exps"] = mixture.count, hidden, mixture.width
     if mixture is None or mixture.dense:
         feeds = 0 if mixture else parts.index("mlp") if "mlp" in parts else attends
         shapes[f"blk.{feeds}.ffn_down"] = hidden, inner
@@ -106,7 +120,7 @@ def make_config(file: GgufFile) -> Any:
         "dtype": _stored(file),
     }
     try:
-        return architecture.config(Description(file, stated, common, rotary, parts, mixture))
+        return architecture.config(Description(file, stated, common, rotary, width, parts, mixture))
     except StrictDataclassError as error:
         raise file.damaged(f"{error.__cause__ or error}") from error
 

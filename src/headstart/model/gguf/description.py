@@ -57,6 +57,8 @@ class Description:
     """Sizes, tokens, dtype; neither norms nor rotation."""
     rotary: int
     """Numbers of a head that turn."""
+    value_dim: int
+    """Numbers of a head's value."""
     parts: tuple[Part, ...]
     """By layer."""
     mixture: Mixture | None = None
@@ -207,6 +209,13 @@ def factors_of(file: GgufFile, name: str) -> NDArray[np.float32]:
     if not (np.isfinite(values).all() and (values > 0).all()):
         raise file.damaged(f"{name} holds numbers that are not positive")
     return values
+
+
+def by_layer(stated: Metadata, key: str, layers: int, *default: int) -> list[int]:
+    """A whole number for each of so many layers, behind which a file may have some of heads that draft."""
+    value = stated.get(key)
+    more = stated.whole(DRAFTING, 0) if isinstance(value, np.ndarray) else 0
+    return stated.wholes(key, layers + more, *default)[:layers]
 
 
 def part_of(rotary: int, dim: int) -> float:

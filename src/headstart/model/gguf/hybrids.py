@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headstart.base.lazy import transformers
-from headstart.model.gguf.description import DRAFTING, INNER, KV, SHARED_INNER, Description, Part
+from headstart.model.gguf.description import DRAFTING, INNER, KV, SHARED_INNER, Description, Part, by_layer
 from headstart.model.gguf.metadata import Metadata
 
 _BY_LAYER, _PERIOD = "attention.recurrent_layers", "full_attention_interval"
@@ -36,12 +36,12 @@ DRAFTING_OF_QWEN35 = frozenset({
 
 def without_keys(stated: Metadata, layers: int) -> tuple[Part, ...]:
     """Layers without heads of keys are recurrent."""
-    return tuple("attention" if heads else "recurrence" for heads in stated.wholes(KV, layers))
+    return tuple("attention" if heads else "recurrence" for heads in by_layer(stated, KV, layers))
 
 
 def without_keys_or_mlp(stated: Metadata, layers: int) -> tuple[Part, ...]:
     """Layers are one thing: those with an MLP are that, and of the others those without heads of keys are recurrent."""
-    parts = zip(without_keys(stated, layers), stated.wholes(INNER, layers), strict=True)
+    parts = zip(without_keys(stated, layers), by_layer(stated, INNER, layers), strict=True)
     return tuple("mlp" if width else part for part, width in parts)
 
 
@@ -155,19 +155,21 @@ def falcon_h1(described: Description) -> Any:
     )
 
 
-def nemotron_h(described: Description) -> Any:
-    """Without experts, and without positions. Some files give its RMS norms' epsilon the name that others have for that
-    of layer norms."""
+def nemotron_h(described: Description, **of_experts: Any) -> Any:
+    """Without positions; all layers that are no mixers have experts, or none has. Some files give its RMS norms'
+    epsilon the name that others have for that of layer norms."""
     stated, common = described.stated, dict(described.common)
     name = "attention.layer_norm_rms_epsilon"
     eps = stated.positive(name if name in stated else "attention.layer_norm_epsilon")
     if (window := described.window()) is not None:
         raise described.file.not_run(f"attention.sliding_window is {window}, which does not say in which layers")
     del common["num_hidden_layers"]  # which the kinds of the layers say
-    kinds = {"attention": "full_attention", "recurrence": "linear_attention", "mlp": "mlp"}
+    fed = "mlp" if described.mixture is None else "moe"
+    kinds = {"attention": "full_attention", "recurrence": "linear_attention", "mlp": fed}
     heads = _heads(described)
     return transformers.NemotronHConfig(
         **common,
+        **of_experts,
         layer_norm_epsilon=eps,
         layers_block_type=[kinds[part] for part in described.parts],
         attention_bias=described.has("attn_q.bias"),

@@ -2,7 +2,7 @@
 
 Files do not state how a router makes weights of its logits unless an architecture has several ways: llama.cpp knows it
 by architecture (src/models/qwen2moe.cpp, qwen3moe.cpp, openai-moe.cpp, lfm2.cpp, glm4-moe.cpp, ernie4-5-moe.cpp,
-granite.cpp and olmoe.cpp of ggml-org/llama.cpp), and so does this.
+granite.cpp, olmoe.cpp, deepseek2.cpp and nemotron-h.cpp of ggml-org/llama.cpp), and so does this.
 """
 
 from __future__ import annotations
@@ -19,19 +19,25 @@ from headstart.model.gguf.description import (
     SHARED_INNER,
     Description,
 )
-from headstart.model.gguf.hybrids import KEYS_OF_LFM2, KEYS_OF_QWEN35, SIZES, of_lfm2, of_qwen35
+from headstart.model.gguf.hybrids import KEYS_OF_LFM2, KEYS_OF_QWEN35, SIZES, nemotron_h, of_lfm2, of_qwen35
 
 _SCORES, _GROUPS, _KEPT = "expert_gating_func", "expert_group_count", "expert_group_used_count"
 _SHARED, _NORMALISED, _FACTOR = "expert_shared_count", "expert_weights_norm", "expert_weights_scale"
 _STEP = "interleave_moe_layer_step"
 _SOFTMAX, _SIGMOID = 1, 2
+_VOCABULARY_OF_GLM = 154880
+"""Of GLM-4.7-Flash, whose older files do not state how scores are made."""
 
 KEYS = frozenset({EXPERTS_INNER})
 KEYS_WITH_SHARED = KEYS | {SHARED_INNER}
 KEYS_OF_ERNIE = frozenset({DENSE, EXPERTS_INNER, SHARED_INNER, _SHARED, _STEP})
 KEYS_OF_GLM = frozenset({DENSE, DRAFTING, EXPERTS_INNER, _FACTOR, _GROUPS, _KEPT, _NORMALISED, _SCORES, _SHARED})
+KEYS_OF_DEEPSEEK2 = KEYS_OF_GLM | {
+    "attention.key_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "attention.value_length_mla",
+}  # fmt: skip
 KEYS_OF_GPT_OSS = frozenset({EXPERTS_INNER, LOCAL_BASE, PATTERN})
 KEYS_OF_LFM2_MOE = KEYS_OF_LFM2 | {DENSE, EXPERTS_INNER, _SCORES}
+KEYS_OF_NEMOTRON = SIZES | KEYS_OF_GLM - {DENSE} | {SHARED_INNER}
 KEYS_OF_QWEN35_MOE = KEYS_OF_QWEN35 | KEYS_WITH_SHARED
 KEYS_OF_QWEN3_NEXT = SIZES | KEYS_WITH_SHARED | {"attention.recurrent_layers", "full_attention_interval", DRAFTING}
 
@@ -42,6 +48,15 @@ DRAFTING_OF_GLM = frozenset({
     "nextn.shared_head_norm", "post_attention_norm",
 })  # fmt: skip
 """Tensors of a head that drafts (MTP)."""
+DRAFTING_OF_DEEPSEEK2 = DRAFTING_OF_GLM - {"attn_k", "attn_k_norm", "attn_q_norm", "attn_v", "post_attention_norm"} | {
+    "attn_k_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_kv_b", "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_v_b",
+    "ffn_gate_up_exps", "ffn_norm",
+}  # fmt: skip
+DRAFTING_OF_NEMOTRON = frozenset({
+    "attn_k", "attn_norm", "attn_output", "attn_q", "attn_v", "exp_probs_b", "ffn_down_exps", "ffn_down_shexp",
+    "ffn_gate_inp", "ffn_up_exps", "ffn_up_shexp", "nextn.eh_proj", "nextn.enorm", "nextn.hnorm",
+    "nextn.shared_head_norm", "post_attention_norm",
+})  # fmt: skip
 DRAFTING_OF_QWEN = DRAFTING_OF_GLM - {"exp_probs_b"} | {"ffn_gate_inp_shexp", "ffn_gate_up_exps"}
 
 
@@ -157,23 +172,65 @@ def granite_moe(described: Description) -> Any:
 def glm4_moe(described: Description) -> Any:
     _check_scores(described, _SIGMOID)
     stated, mixture = described.stated, described.experts
-    groups, kept = stated.whole(_GROUPS, 1) or 1, stated.whole(_KEPT, 1) or 1
-    if mixture.count % groups or kept > groups:
-        raise described.file.damaged(f"{mixture.count} experts in {groups} groups, of which {kept} are used")
     return transformers.Glm4MoeConfig(
         **described.windowless(),
         attention_bias=described.has("attn_q.bias"),
         use_qk_norm=described.has("attn_q_norm.weight"),
-        moe_intermediate_size=mixture.width,
-        n_routed_experts=mixture.count,
-        num_experts_per_tok=mixture.chosen,
+        **_routed(described),
         n_shared_experts=stated.count(_SHARED),
-        n_group=groups,
-        topk_group=kept,
         first_k_dense_replace=mixture.dense,
-        norm_topk_prob=stated.flag(_NORMALISED, False),
-        routed_scaling_factor=stated.number(_FACTOR, 0.0) or 1.0,
         num_mtp_layers=stated.whole(DRAFTING, 0),
+    )
+
+
+def deepseek2(described: Description) -> Any:
+    """DeepSeek V2 where scores are softmaxes, otherwise V3, as which GLM-4.7-Flash and models without experts are read
+    too: they compute the same.
+
+    Files state a tenth of the factor by which longer rotations make scores larger, and mean the other one to be alike.
+    llama.cpp chooses groups of V2's experts by the sum of their two best; here they are chosen by their best one, as
+    the model itself does.
+    """
+    stated, common, mixture = described.stated, described.windowless(), described.mixture
+    del common["head_dim"]
+    if described.rotary >= described.dim:
+        raise described.file.damaged(f"heads are {described.dim} wide, of which {described.rotary} numbers turn")
+    rope = common["rope_parameters"]
+    rope.pop("partial_rotary_factor", None)  # configs state what turns as a head of its own
+    if rope["rope_type"] == "yarn":
+        scale = 10 * stated.positive("rope.scaling.yarn_log_multiplier")
+        rope |= {"mscale": scale, "mscale_all_dim": scale}
+    common |= {
+        "attention_bias": False,
+        "q_lora_rank": stated.whole("attention.q_lora_rank", 0) or None,
+        "kv_lora_rank": stated.count("attention.kv_lora_rank"),
+        "qk_nope_head_dim": described.dim - described.rotary,
+        "qk_rope_head_dim": described.rotary,
+        "v_head_dim": described.value_dim,
+    }
+    if mixture is None:
+        return transformers.DeepseekV3Config(**common, first_k_dense_replace=described.layers, num_mtp_layers=0)
+    routed = _routed(described)
+    common |= {"first_k_dense_replace": mixture.dense, "n_shared_experts": stated.count(_SHARED)}
+    scores = stated.whole(_SCORES, 0)
+    if scores == _SIGMOID or (scores == 0 and common["vocab_size"] == _VOCABULARY_OF_GLM):
+        return transformers.DeepseekV3Config(**common, **routed, num_mtp_layers=stated.whole(DRAFTING, 0))
+    _check_scores(described, _SOFTMAX)
+    if routed["norm_topk_prob"]:
+        raise described.file.not_run(f"{_NORMALISED} is true, and scores are softmaxes")
+    method = "greedy" if routed["n_group"] == 1 else "group_limited_greedy"
+    return transformers.DeepseekV2Config(**common, **routed, topk_method=method)
+
+
+def nemotron_h_moe(described: Description) -> Any:
+    """Nemotron 3."""
+    _check_scores(described, _SIGMOID)
+    return nemotron_h(
+        described,
+        **_routed(described),
+        n_shared_experts=described.stated.count(_SHARED, 1),
+        moe_shared_expert_intermediate_size=described.stated.count(SHARED_INNER),
+        num_nextn_predict_layers=described.stated.whole(DRAFTING, 0),
     )
 
 
@@ -198,6 +255,23 @@ def ernie_moe(described: Description) -> Any:
         moe_layer_start_index=mixture.dense,
         moe_layer_interval=step,
     )
+
+
+def _routed(described: Description) -> dict[str, Any]:
+    """Experts in groups, as configs of DeepSeek's kind call them."""
+    stated, mixture = described.stated, described.experts
+    groups, kept = stated.whole(_GROUPS, 1) or 1, stated.whole(_KEPT, 1) or 1
+    if mixture.count % groups or kept > groups:
+        raise described.file.damaged(f"{mixture.count} experts in {groups} groups, of which {kept} are used")
+    return {
+        "moe_intermediate_size": mixture.width,
+        "n_routed_experts": mixture.count,
+        "num_experts_per_tok": mixture.chosen,
+        "n_group": groups,
+        "topk_group": kept,
+        "norm_topk_prob": stated.flag(_NORMALISED, False),
+        "routed_scaling_factor": stated.number(_FACTOR, 0.0) or 1.0,
+    }
 
 
 def _of_qwen(described: Description) -> dict[str, int]:

@@ -13,6 +13,7 @@ from headstart.model.gguf.description import DRAFTING
 from headstart.model.gguf.files import GgufFile
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.experts import Experts
+from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
@@ -24,10 +25,13 @@ Named = dict[str, tuple[str, ...]]
 class Names:
     """The names of a file's tensors, by those of the parameters of transformers' model."""
 
-    def __init__(self, recipe: Recipe, architecture: Architecture, *, joined: bool = False) -> None:
-        """joined: whether gate and up of experts are one tensor."""
-        self.recipe, self.architecture = recipe, architecture
-        self._layers = {layer: _of_layer(layer, architecture, joined=joined) for _, layer in recipe.kinds}
+    def __init__(
+        self, recipe: Recipe, architecture: Architecture, *, joined: bool = False, apart: bool = False
+    ) -> None:
+        """joined: whether gate and up of experts are one tensor. apart: whether what makes keys and values of a latent
+        are two."""
+        self.recipe, self.architecture, self._apart = recipe, architecture, apart
+        self._layers = {layer: _of_layer(layer, architecture, joined=joined, apart=apart) for _, layer in recipe.kinds}
         outer = {recipe.embedding: "token_embd", recipe.head: "output"}
         if recipe.places is not None:
             outer[recipe.places] = "position_embd"
@@ -48,7 +52,8 @@ class Names:
             UnsupportedModel: the config has no recipe.
         """
         recipe, architecture = recipe_of(config), ARCHITECTURES[file.metadata.text("general.architecture")]
-        return cls(recipe, architecture, joined=joins_experts(file, range(len(recipe.layers))))
+        apart = any(name.endswith(".attn_k_b.weight") for name in file.tensors)
+        return cls(recipe, architecture, joined=joins_experts(file, range(len(recipe.layers))), apart=apart)
 
     @property
     def alike(self) -> bool:
@@ -80,6 +85,8 @@ class Names:
             count, *each = shape
             outputs, *inputs = reversed(each) if experts.transposed else each
             return [(count, outputs // len(tensors), *inputs) for _ in tensors]
+        if (latent := self.by_head(parameter)) is not None:
+            return [(latent.heads, latent.rank, latent.nope), (latent.heads, latent.value_dim, latent.rank)]
         if any(name.endswith(".ssm_ba.weight") for name in tensors):
             return [(2 * shape[0], *shape[1:])]
         if self.transposed(parameter):
@@ -106,6 +113,14 @@ class Names:
         index, inner = self._place(parameter)
         experts = None if index is None else self.recipe.layers[index].experts
         return experts if experts is not None and inner in experts.parameters else None
+
+    def by_head(self, parameter: str) -> Latent | None:
+        """The attention whose keys and values are made of latents by this matrix, where the file holds it as two
+        tensors: for each head what makes keys, by latents, and what makes values."""
+        index, inner = self._place(parameter)
+        attention = None if index is None else self.recipe.layers[index].attends
+        latent = attention if isinstance(attention, Latent) and self._apart else None
+        return latent if latent is not None and inner == f"{latent.kv_b}.weight" else None
 
     def chooses(self, module: str) -> bool:
         """Whether a choice of experts, or the weight of one, hangs on this matrix, for which rows are not rounded."""
@@ -269,8 +284,9 @@ def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
     yield "ffn_norm", layer.mlp_in
     yield "post_ffw_norm", layer.mlp_out
     if attention is not None:
-        yield "attn_q_norm", attention.q_norm
-        yield "attn_k_norm", attention.k_norm
+        latent = isinstance(attention, Latent)
+        yield "attn_q_a_norm" if latent else "attn_q_norm", attention.q_norm
+        yield "attn_kv_a_norm" if latent else "attn_k_norm", attention.k_norm
     if isinstance(recurrence, DeltaRule | Mamba2):
         yield "ssm_norm", recurrence.norm
     yield "post_norm", None if own is None else own.norm
@@ -280,7 +296,7 @@ def _norms(layer: Layer) -> Iterator[tuple[str, Norm | None]]:
         yield "post_ffw_norm_1", experts.shared_norm
 
 
-def _of_layer(layer: Layer, architecture: Architecture, *, joined: bool) -> Named:
+def _of_layer(layer: Layer, architecture: Architecture, *, joined: bool, apart: bool) -> Named:
     """What a file calls the modules of a layer, and its parameters that are in no module."""
     mlp, called = layer.dense, architecture.names
     found: Named = {} if layer.experts is None else _of_experts(layer.experts, joined=joined)
@@ -297,7 +313,10 @@ def _of_layer(layer: Layer, architecture: Architecture, *, joined: bool) -> Name
     if layer.factor is not None:
         found[layer.factor] = ("layer_output_scale.weight",)
     for mixer in layer.mixers:
-        found |= _of_attention(mixer) if isinstance(mixer, Attention) else _of_recurrence(mixer)
+        if isinstance(mixer, Latent):
+            found |= _of_latent(mixer, apart=apart)
+        else:
+            found |= _of_attention(mixer) if isinstance(mixer, Attention) else _of_recurrence(mixer)
         if isinstance(mixer, DeltaRule) and architecture.by_key_head:
             found |= dict.fromkeys(mixer.inputs[2:], ("ssm_ba",))
     for role, norm in _norms(layer):
@@ -339,6 +358,15 @@ def _of_attention(attention: Attention) -> Named:
     if attention.sinks is not None:
         found[attention.sinks] = ("attn_sinks.weight",)
     return found
+
+
+def _of_latent(latent: Latent, *, apart: bool) -> Named:
+    first = "attn_q" if latent.q_rank is None else "attn_q_a"
+    found: Named = {module: (name,) for module, name in zip(latent.qkv, (first, "attn_kv_a_mqa"), strict=True)}
+    found |= {latent.q_b: ("attn_q_b",), latent.out: ("attn_output",)}
+    if apart:
+        return found | {f"{latent.kv_b}.weight": ("attn_k_b.weight", "attn_v_b.weight")}
+    return found | {latent.kv_b: ("attn_kv_b",)}
 
 
 def _of_recurrence(mixer: Recurrent) -> Named:

@@ -104,7 +104,7 @@ def _bias(file: GgufFile, names: Names, name: str, module: Any) -> Tensor | None
 
 def _stays(file: GgufFile, names: Names, module: str) -> bool:
     """Whether this matrix and all that are joined with it are codes, and may run on them."""
-    if names.chooses(module):
+    if names.chooses(module) or names.by_head(f"{module}.weight") is not None:
         return False
     tensors = [file.tensors.get(each) for each in names.together(module)]
     return all(tensor is not None and tensor.type.bits > 0 for tensor in tensors)

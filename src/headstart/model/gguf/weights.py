@@ -30,6 +30,7 @@ from headstart.model.grouped import (
 )
 from headstart.model.memory import release
 from headstart.model.recipes.experts import Experts
+from headstart.model.recipes.latent import Latent
 
 _AT_ONCE = 1 << 17
 """Numbers that are made into floats at a time: what stays in a processor's cache."""
@@ -152,6 +153,8 @@ def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
         to = to.T
     if (experts := names.experts_of(parameter)) is not None:
         _read_experts(tensors, experts, to)
+    elif (latent := names.by_head(parameter)) is not None:
+        _read_heads(*tensors, latent, to)
     elif not tensors:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
     elif to.dim() != 2:
@@ -180,6 +183,15 @@ def _read_experts(tensors: list[Stored], experts: Experts, to: Tensor) -> None:
             begin = number * len(part)
             for rows in _slices(*part.shape):
                 part[rows] = torch.from_numpy(floats(tensor, slice(begin + rows.start, begin + rows.stop)))
+
+
+def _read_heads(of_keys: Stored, of_values: Stored, latent: Latent, to: Tensor) -> None:
+    """What makes keys and values of a latent, head by head."""
+    keys, values = to.view(latent.heads, -1, latent.rank).split([latent.nope, latent.value_dim], 1)
+    for head in range(latent.heads):
+        first, begin = head * latent.rank, head * latent.value_dim
+        keys[head] = torch.from_numpy(floats(of_keys, slice(first, first + latent.rank))).T
+        values[head] = torch.from_numpy(floats(of_values, slice(begin, begin + latent.value_dim)))
 
 
 def grouped_matrix(file: GgufFile, names: Names, parameter: str) -> StoredWeights:

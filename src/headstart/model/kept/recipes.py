@@ -8,14 +8,14 @@ from typing import Any
 from headstart.model.recipes import common
 from headstart.model.recipes.experts import Experts, Router
 from headstart.model.recipes.latent import Latent
-from headstart.model.recipes.mixers import DeltaRule, Mamba2, ShortConv
+from headstart.model.recipes.mixers import ChannelRule, DeltaRule, Mamba2, ShortConv
 from headstart.model.recipes.norms import Norm
 from headstart.model.recipes.recipe import Attention, Layer, LayerInput, Mlp, Recipe, Rope, TokenInputs
 from headstart.model.recipes.sane import check_recipe
 
 _NODES = (
-    Attention, DeltaRule, Experts, Latent, Layer, LayerInput, Mamba2, Mlp, Norm, Recipe, Rope, Router, ShortConv,
-    TokenInputs,
+    Attention, ChannelRule, DeltaRule, Experts, Latent, Layer, LayerInput, Mamba2, Mlp, Norm, Recipe, Rope, Router,
+    ShortConv, TokenInputs,
 )  # fmt: skip
 _CLASSES: dict[str, Any] = {each.__name__: each for each in _NODES}
 _CLASS = "class"

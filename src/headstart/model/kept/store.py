@@ -142,7 +142,7 @@ def read_passed(facts: Mapping[str, Any]) -> Passed | None:
     try:
         leaves = tuple(Leaf(**{**each, "shape": tuple(each["shape"])}) for each in stored["leaves"])
         rotations = {
-            name: Rotation(tuple(map(float, each["frequencies"])), float(each["factor"]))
+            name: Rotation(tuple(map(float, each["frequencies"])), float(each["factor"]), bool(each["polar"]))
             for name, each in stored["rotations"].items()
         }
         return Passed(leaves, rotations, int(stored["length"]), str(stored["logits"]))

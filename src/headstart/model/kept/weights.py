@@ -67,7 +67,7 @@ def _mlps(recipe: Recipe) -> list[Mlp]:
 
 
 def _leaves(model: Any, recipe: Recipe) -> tuple[Leaf, ...] | None:
-    rotaries = {name for name, _, _ in _ropes(recipe)}
+    rotaries = {name for name, *_ in _ropes(recipe)}
     found: list[Leaf] = []
     seen: dict[int, str] = {}
     done = ""
@@ -118,29 +118,28 @@ def _own(name: str, module: nn.Module) -> Iterator[Leaf]:
 def _rotations(model: Any, recipe: Recipe, length: int) -> dict[str, Rotation] | None:
     """None where they are not positions times frequencies: cosine and sine of each position are compared by bits."""
     found: dict[str, Rotation] = {}
-    for name, table, pairs in _ropes(recipe):
-        module = part(model, name)
+    for name, table, pairs, once in _ropes(recipe):
+        module, named = part(model, name), (table,) if table else ()
         prefix = f"{table}_" if table else ""
         frequencies = getattr(module, f"{prefix}inv_freq", None)
         factor = getattr(module, f"{prefix}attention_scaling", getattr(module, "attention_scaling", None))
         if not isinstance(frequencies, Tensor) or not isinstance(factor, int | float):
             return None
-        turns = found[f"{name}:{table}"] = Rotation(tuple(frequencies.float().tolist()), float(factor))
-        mine = Rotary({table: turns}, pairs=pairs)
+        polar = isinstance(module(torch.empty(1), torch.zeros(1, 1, dtype=torch.int64), *named), Tensor)
+        turns = found[f"{name}:{table}"] = Rotation(tuple(frequencies.float().tolist()), float(factor), polar)
+        mine = Rotary({table: turns}, pairs=pairs, once=once)
         for first in range(0, length, _BLOCK):
-            given = torch.empty(1), torch.arange(first, min(first + _BLOCK, length))[None], *((table,) if table else ())
+            given = torch.empty(1), torch.arange(first, min(first + _BLOCK, length))[None], *named
             theirs, ours = module(*given), mine(*given)
-            if isinstance(theirs, Tensor):  # complex numbers, one for each angle: DeepSeek V2
-                theirs = tuple(torch.cat((each, each), -1) for each in (theirs.real, theirs.imag))
-            if not all(torch.equal(*each) for each in zip(theirs, ours, strict=True)):
+            if not all(torch.equal(*each) for each in ([(theirs, ours)] if polar else zip(theirs, ours, strict=True))):
                 return None
     return found
 
 
-def _ropes(recipe: Recipe) -> set[tuple[str, str, bool]]:
-    """Module, table and pairing of each rotation."""
+def _ropes(recipe: Recipe) -> set[tuple[str, str, bool, bool]]:
+    """Module and table of each rotation, and whether its angles come in pairs, or once."""
     ropes = [attention.rope for attention in recipe.attentions if attention.rope is not None]
-    return {(str(rope.module or recipe.rotary), rope.table or "", rope.table_pairs) for rope in ropes}
+    return {(str(rope.module or recipe.rotary), rope.table or "", rope.table_pairs, rope.table_once) for rope in ropes}
 
 
 def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Passed) -> KeptModel:
@@ -163,10 +162,10 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
             owner.add_module(last, experts(leaf.name, getattr(torch, leaf.dtype)))
         else:
             owner.add_module(last, _layer(model, leaf, floats, codes))
-    for name, table, pairs in _ropes(recipe):
+    for name, table, pairs, once in _ropes(recipe):
         owner, last = _owner(model, name)
         if not hasattr(owner, last):
-            owner.add_module(last, Rotary({}, pairs=pairs))
+            owner.add_module(last, Rotary({}, pairs=pairs, once=once))
         getattr(owner, last).tables[table] = passed.rotations[f"{name}:{table}"]
     return model
 

@@ -37,6 +37,7 @@ struct Layer {
     Norm mlp_in, mlp_out;
     Norm q_norm, k_norm, v_norm;                 // of each head, or of all heads together: see `norm_over_all`
     Product qkv, out, beside_out, gate_up, down; // gate_up: `up` alone where there is no gate
+    Product mixer_decays, mixer_gate;            // of CHANNEL_RULE: from what `qkv` makes of each to what the mixer reads
     Product input_gate, input_out;               // of an input of this layer's own for each token (Gemma 4), or empty
     Norm input_norm;
     const Experts *experts;                      // instead of `gate_up` and `down`, or null
@@ -145,6 +146,7 @@ struct Buffers {
     std::vector<float> inputs;                        // of layers with inputs of their own: see `TokenInputs`
     std::vector<float> channels, gates, zeros;        // of recurrent layers: see `Mixed`
     std::vector<float> beside;                        // what recurrences beside attention add
+    std::vector<float> gated;                         // [z | a | b] of rows: see CHANNEL_RULE
     Mixture mixture;
     std::vector<float> scratch;
     int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0, latents = 0;  // numbers of a thread's scratch
@@ -427,16 +429,38 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
     });
 }
 
+// Rows [z | a | b] of CHANNEL_RULE, made of those behind what its convolution takes: [what a is made of | z is | b].
+Beside gates_of_channels(const Layer &layer, const Batch &batch, const float *y, const Scratch &scratch, uint8_t *rows,
+                         float *scale, float *gated) {
+    const Product &decays = layer.mixer_decays, &gate = layer.mixer_gate;
+    const int64_t heads = layer.mixer.heads, outputs = gate.results;
+    y += layer.mixer.channels;
+    scratch.team.each(batch.count, [&](int64_t r) {
+        const float *row = y + r * layer.qkv.results;
+        std::memcpy(gated + (r + 1) * outputs - heads, row + decays.inputs + gate.inputs, heads * sizeof(float));
+        convert_row(decays, row, r, batch.count, rows, scale);
+    });
+    multiply(scratch.team, decays, rows, scale, batch.count, scratch.sums, gated + gate.outputs);
+    scratch.team.each(batch.count, [&](int64_t r) {
+        convert_row(gate, y + r * layer.qkv.results + decays.inputs, r, batch.count, rows, scale);
+    });
+    multiply(scratch.team, gate, rows, scale, batch.count, scratch.sums, gated);
+    return {gated, outputs};
+}
+
 // What a recurrence makes of y, the outputs of its layer's input product, as rows of the next product.
 void recur(const Layer &layer, int64_t index, const Batch &batch, const float *y, const Mixed &mixed, const Scratch &scratch,
-           float *mixed_rows, const Selected &selected, const Product &next, uint8_t *rows, float *scale) {
+           float *gated, float *mixed_rows, const Selected &selected, const Product &next, uint8_t *rows, float *scale) {
     const int64_t width = next.inputs;
     y += layer.mixer_from;
-    mix(scratch.team, layer.mixer, *batch.walks, index, batch.segments, batch.slots, y, layer.qkv.results, mixed,
+    Beside beside{y + layer.mixer.channels, layer.qkv.results};
+    if (layer.mixer.kind == CHANNEL_RULE) beside = gates_of_channels(layer, batch, y, scratch, rows, scale, gated);
+    mix(scratch.team, layer.mixer, *batch.walks, index, batch.segments, batch.slots, y, layer.qkv.results, beside, mixed,
         scratch.states, mixed_rows);
     scratch.team.each(selected.count, [&](int64_t n) {
         const int64_t r = selected.row(n);
-        gate_output(layer.mixer, mixed_rows + r * width, y + r * layer.qkv.results, scratch.row);
+        gate_output(layer.mixer, mixed_rows + r * width, y + r * layer.qkv.results, beside.rows + r * beside.outputs,
+                    scratch.row);
         convert_row(next, scratch.row, n, selected.count, rows, scale);
     });
 }
@@ -630,7 +654,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             multiply(scratch.team, layer.qkv, rows, scale, batch.count, scratch.sums, y);
             float *beside = layer.beside_out.weights ? b.beside.data() : nullptr;
             if (layer.mixer.kind)
-                recur(layer, l, batch, y, mixed, scratch, attended, selected, beside ? layer.beside_out : layer.out, rows,
+                recur(layer, l, batch, y, mixed, scratch, b.gated.data(), attended, selected, beside ? layer.beside_out : layer.out, rows,
                       scale);
             if (beside) multiply(scratch.team, layer.beside_out, rows, scale, selected.count, scratch.sums, beside);
             if (beside || !layer.mixer.kind) {
@@ -689,7 +713,11 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
             Buffers::grow(b.zeros, m.channels);
             if (m.kind != SHORT_CONV) {
                 Buffers::grow(b.channels, visits * m.channels);
-                Buffers::grow(b.gates, visits * 2 * padded_heads(m));
+                Buffers::grow(b.gates, visits * gate_room(m));
+            }
+            if (m.kind == CHANNEL_RULE) {
+                bytes = std::max({bytes, layer.mixer_decays.row_bytes(), layer.mixer_gate.row_bytes()});
+                Buffers::grow(b.gated, padded * layer.mixer_gate.results);
             }
         }
         for (const Product *p : {&layer.qkv, &layer.out, &layer.beside_out, &layer.gate_up, &layer.down, &layer.input_gate,
@@ -760,7 +788,8 @@ std::string layout() {
     STRUCT(Layer);
     FIELD(Layer, latent), FIELD(Layer, mixer), FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
     FIELD(Layer, q_norm), FIELD(Layer, k_norm), FIELD(Layer, v_norm), FIELD(Layer, qkv), FIELD(Layer, out);
-    FIELD(Layer, beside_out), FIELD(Layer, gate_up), FIELD(Layer, down), FIELD(Layer, input_gate), FIELD(Layer, input_out);
+    FIELD(Layer, beside_out), FIELD(Layer, gate_up), FIELD(Layer, down), FIELD(Layer, mixer_decays), FIELD(Layer, mixer_gate);
+    FIELD(Layer, input_gate), FIELD(Layer, input_out);
     FIELD(Layer, input_norm), FIELD(Layer, experts), FIELD(Layer, cosine), FIELD(Layer, sine), FIELD(Layer, query_factors);
     FIELD(Layer, sinks), FIELD(Layer, activation_numbers), FIELD(Layer, heads), FIELD(Layer, kv_heads);
     FIELD(Layer, dim), FIELD(Layer, rotary), FIELD(Layer, keys_of), FIELD(Layer, window), FIELD(Layer, mixer_from);

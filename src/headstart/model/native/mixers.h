@@ -13,26 +13,35 @@
 #include "norms.h"
 #include "team.h"
 
-enum MixerKind : int64_t { ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2 };
+enum MixerKind : int64_t { ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2, CHANNEL_RULE };
 
 // What a layer is that does not attend, or does beside it. Its product `qkv` makes what it reads, side by side:
 //   SHORT_CONV  [b | c | x], whose convolution takes b * x
 //   DELTA_RULE  [q k v | z | b | a], whose convolution takes q, k and v
 //   MAMBA2      [z | x B C | dt], whose convolution takes x, B and C
+//   CHANNEL_RULE  [q k v | .. ], as DELTA_RULE; and rows [z | a | b] lie elsewhere, with an `a` for each channel of keys
 struct Mixer {
     const float *taps;               // [taps, channels]
     const float *conv_bias;          // [channels], or null
     const float *decay;              // [heads]: -exp(A)
-    const float *step_bias;          // [heads]: what is added before softplus
+    const float *step_bias;          // [heads], or [heads, key_dim] (CHANNEL_RULE): what is added before softplus
     const float *skip;               // [heads], of MAMBA2: D
-    Norm norm;                       // of each head (DELTA_RULE), of each group by its own gain (MAMBA2), or none
+    Norm norm;                       // of each head (both rules), of each group by its own gain (MAMBA2), or none
     int64_t channels, gates;         // of the convolution; further numbers of a row
     int64_t heads, groups;           // groups: heads of keys, which several heads share
     int64_t key_dim, value_dim;      // of a head's state, whose columns are its values
     int64_t kind;                    // MixerKind
-    float written;                   // DELTA_RULE: a factor of beta
+    float written;                   // both rules: a factor of beta
     float gate_factor, step_factor;  // of MAMBA2's z and dt
     int32_t norm_first;              // MAMBA2: the norm comes before the gate
+};
+
+inline bool is_rule(const Mixer &m) { return m.kind == DELTA_RULE || m.kind == CHANNEL_RULE; }
+
+// Rows that what is made of a text reads beside the convolution's: [z | gates] of each, or what a layer has in their place.
+struct Beside {
+    const float *rows;
+    int64_t outputs;                 // from one to the next
 };
 
 // How the rows of each segment pass through the states of its slot, and where those lie: see walks.py. Of the parts that
@@ -53,8 +62,8 @@ constexpr int64_t RUN = 32;        // visits that a state takes in one call
 constexpr int64_t CHANNELS = 256;  // of a convolution that are one task, where heads do not say otherwise
 
 // What a layer's function needs of each visit, made of the convolution. channels: of each segment [visits, channels], but
-// first those of one head (or of its key) of all visits, since a head's state asks for them in turn. gates: [visits, 2 *
-// padded heads].
+// first those of one head (or of its key) of all visits, since a head's state asks for them in turn. gates: [visits,
+// `gate_room`].
 struct Mixed {
     float *channels, *gates;
     const float *zeros;              // as many as there are channels: what stands before every text
@@ -66,8 +75,8 @@ class MixerInputs {
     // y: the mixer's part of the first row that the layer's input product makes, whose rows are `outputs` apart; first: the
     // segment's first row.
     MixerInputs(const Mixer &m, const Walks &walks, int64_t layer, int64_t segment, int64_t slot, int64_t first, int64_t fed,
-                const float *y, int64_t outputs, const float *zeros)
-        : fed_(fed), outputs_(outputs), channels_(m.channels), stride_(m.channels + m.gates) {
+                const float *y, int64_t outputs, Beside beside, const float *zeros)
+        : fed_(fed), outputs_(outputs), gate_outputs_(beside.outputs), channels_(m.channels), stride_(m.channels + m.gates) {
         const int64_t begin = walks.logged_begin[segment], source = walks.sources[segment];
         logged_ = walks.logged + begin;
         log_count_ = walks.logged_begin[segment + 1] - begin;
@@ -77,7 +86,7 @@ class MixerInputs {
         const float *rows = y + first * outputs;
         const int64_t width = m.heads * m.value_dim;
         rows_ = rows + (m.kind == MAMBA2 ? width : 0);
-        gates_ = rows + width + m.channels;
+        gates_ = beside.rows + first * beside.outputs + width;
         factors_ = m.kind == SHORT_CONV ? rows + 2 * m.channels : nullptr;
     }
 
@@ -95,7 +104,7 @@ class MixerInputs {
 
     // Of a visit, whose own input is a row or a logged one.
     const float *gates(int64_t number) const {
-        return number < fed_ ? gates_ + number * outputs_ : log_ + logged_[number - fed_] * stride_ + channels_;
+        return number < fed_ ? gates_ + number * gate_outputs_ : log_ + logged_[number - fed_] * stride_ + channels_;
     }
 
     int64_t fed() const { return fed_; }
@@ -103,7 +112,7 @@ class MixerInputs {
   private:
     const int64_t *logged_;
     const float *rows_, *gates_, *factors_, *log_, *kept_, *zeros_;
-    int64_t fed_, log_count_, outputs_, channels_, stride_;
+    int64_t fed_, log_count_, outputs_, gate_outputs_, channels_, stride_;
 };
 
 // Channels that are one task: what is normed together, or a piece of them all.
@@ -119,7 +128,7 @@ inline int64_t channel_tasks(const Mixer &m) {
 inline Channels channels_of(const Mixer &m, int64_t task) {
     if (m.kind == SHORT_CONV) return {task * CHANNELS, std::min(CHANNELS, m.channels - task * CHANNELS)};
     const int64_t keys = 2 * m.groups, values = m.heads;
-    if (m.kind == DELTA_RULE) {  // queries and keys first
+    if (is_rule(m)) {  // queries and keys first
         if (task < keys) return {task * m.key_dim, m.key_dim};
         return {keys * m.key_dim + (task - keys) * m.value_dim, m.value_dim};
     }
@@ -128,6 +137,9 @@ inline Channels channels_of(const Mixer &m, int64_t task) {
 }
 
 inline int64_t padded_heads(const Mixer &m) { return (m.heads + LANES - 1) / LANES * LANES; }
+
+// Numbers of a visit's gates: see `make_gates`.
+inline int64_t gate_room(const Mixer &m) { return 2 * padded_heads(m) + (m.kind == CHANNEL_RULE ? m.heads * m.key_dim : 0); }
 
 // The convolution of one visit in some channels, and silu where a state follows. TAPS: 0 for any number.
 template <int TAPS, bool SHORT>
@@ -174,9 +186,22 @@ inline Vec load_some(const float *from, int64_t count) {
     return load(some);
 }
 
-// What of the state stays at a visit, and how much of its input is written: [heads] each, `padded_heads` apart.
+// What of the state stays at a visit, and how much of its input is written: [heads] each, `padded_heads` apart. Of
+// CHANNEL_RULE what stays of each channel comes behind them.
 inline void make_gates(const Mixer &m, const float *from, float *to) {
     const int64_t padded = padded_heads(m);
+    if (m.kind == CHANNEL_RULE) {
+        const int64_t channels = m.heads * m.key_dim;
+        for (int64_t h = 0; h < m.heads; h += LANES) {
+            store(to + h, Vec{});
+            store(to + padded + h, sigmoid(load_some(from + channels + h, m.heads - h)) * m.written);
+        }
+        for (int64_t i = 0; i < channels; i += LANES) {
+            const Vec step = softplus(load(from + i) + load(m.step_bias + i));
+            store(to + 2 * padded + i, exponential(step * m.decay[i / m.key_dim]));
+        }
+        return;
+    }
     for (int64_t h = 0; h < m.heads; h += LANES) {
         const int64_t rest = m.heads - h;
         const float *steps = m.kind == DELTA_RULE ? from + m.heads : from;
@@ -190,6 +215,7 @@ inline void make_gates(const Mixer &m, const float *from, float *to) {
 struct Step {
     const float *key, *query, *value;  // [key_dim] twice, and a tile of values
     float kept, written, skip;
+    const float *decays;               // [key_dim], of CHANNEL_RULE: in place of `kept`
     float *state, *out;                // what it makes: a state, which may lie where the one before it does, and an output,
                                        // or null for a row that was read before
 };
@@ -228,15 +254,21 @@ struct Sums {
     Columns total(int t) const { return (parts[0][t] + parts[1][t]) + (parts[2][t] + parts[3][t]); }
 };
 
+// What a state is asked with before a visit writes into it: its key, which CHANNELS have decayed by then.
+template <bool CHANNELS>
+inline float held_key(const Step &step, int64_t i) {
+    return CHANNELS ? step.key[i] * step.decays[i] : step.key[i];
+}
+
 // state = before * kept + written * key, its sums with the query, and where READ those with the key of the next visit.
 // Rows of a state are `width` apart.
-template <int COUNT, bool READ>
-inline void write_state(const float *before, const Step &step, int64_t from, const Columns *written, const float *next,
+template <int COUNT, bool READ, bool CHANNELS>
+inline void write_state(const float *before, const Step &step, int64_t from, const Columns *written, const Step &next,
                         int64_t keys, int64_t width, Sums<COUNT> &asked, Sums<COUNT> &held) {
     constexpr int SUMS = Sums<COUNT>::SUMS;
     const float *key = step.key, *query = step.query;
     float *state = step.state + from;
-    const Columns kept = spread(step.kept);
+    Columns kept = spread(step.kept);
     asked.clear();
     held.clear();
     for (int64_t i = 0; i < keys; i += SUMS)
@@ -244,7 +276,8 @@ inline void write_state(const float *before, const Step &step, int64_t from, con
         for (int a = 0; a < SUMS; a++) {
             const Columns by_key = spread(key[i + a]), by_query = spread(query[i + a]);
             Columns by_next;
-            if constexpr (READ) by_next = spread(next[i + a]);
+            if constexpr (READ) by_next = spread(held_key<CHANNELS>(next, i + a));
+            if constexpr (CHANNELS) kept = spread(step.decays[i + a]);
             HEADSTART_UNROLL
             for (int t = 0; t < COUNT; t++) {
                 const int64_t at = (i + a) * width + t * COLUMNS;
@@ -256,10 +289,10 @@ inline void write_state(const float *before, const Step &step, int64_t from, con
         }
 }
 
-// Some visits of DELTA_RULE in turn, each of which goes on from the state that the one before it made (`before`, for the
+// Some visits of a rule in turn, each of which goes on from the state that the one before it made (`before`, for the
 // first), in the columns from `from` on. What a state holds of the next visit's key is asked while the state is being written,
 // so that it is read once a visit.
-template <int COUNT>
+template <int COUNT, bool CHANNELS>
 inline void advance_columns(const float *before, const Step *steps, int64_t count, int64_t keys, int64_t width, int64_t from) {
     constexpr int SUMS = Sums<COUNT>::SUMS;
     Sums<COUNT> asked, held;
@@ -268,7 +301,7 @@ inline void advance_columns(const float *before, const Step *steps, int64_t coun
     for (int64_t i = 0; i < keys; i += SUMS)
         HEADSTART_UNROLL
         for (int a = 0; a < SUMS; a++) {
-            const Columns by_key = spread(steps->key[i + a]);
+            const Columns by_key = spread(held_key<CHANNELS>(*steps, i + a));
             HEADSTART_UNROLL
             for (int t = 0; t < COUNT; t++)
                 held.parts[a][t] =
@@ -279,12 +312,15 @@ inline void advance_columns(const float *before, const Step *steps, int64_t coun
         HEADSTART_UNROLL
         for (int t = 0; t < COUNT; t++) {
             const Columns value = load_columns(step->value + from + t * COLUMNS);
-            written[t] = fused(-held.total(t), spread(step->kept), value) * step->written;
+            if constexpr (CHANNELS)
+                written[t] = (value - held.total(t)) * step->written;
+            else
+                written[t] = fused(-held.total(t), spread(step->kept), value) * step->written;
         }
         if (step + 1 < steps + count)
-            write_state<COUNT, true>(before, *step, from, written, step[1].key, keys, width, asked, held);
+            write_state<COUNT, true, CHANNELS>(before, *step, from, written, step[1], keys, width, asked, held);
         else
-            write_state<COUNT, false>(before, *step, from, written, nullptr, keys, width, asked, held);
+            write_state<COUNT, false, CHANNELS>(before, *step, from, written, *step, keys, width, asked, held);
         HEADSTART_UNROLL
         for (int t = 0; t < COUNT; t++) store_columns(step->out + from + t * COLUMNS, asked.total(t));
         before = step->state + from;
@@ -362,12 +398,12 @@ inline void replay(const float *before, const Step *steps, int64_t count, int64_
 }
 
 // The same in all columns of a tile.
-template <int TILES, bool DELTA>
+template <int TILES, MixerKind KIND>
 void advance(const float *before, const Step *steps, int64_t count, int64_t keys) {
     constexpr int WIDTH = TILES * LANES, COUNT = TILES < TOGETHER ? TILES : TOGETHER;
     for (int64_t from = 0; from < WIDTH; from += COUNT * COLUMNS)
-        if constexpr (DELTA)
-            advance_columns<COUNT>(before, steps, count, keys, WIDTH, from);
+        if constexpr (KIND != MAMBA2)
+            advance_columns<COUNT, KIND == CHANNEL_RULE>(before, steps, count, keys, WIDTH, from);
         else
             replay<COUNT>(before, steps, count, keys, WIDTH, from);
 }
@@ -376,15 +412,16 @@ inline int64_t tile_width(const Mixer &m) { return m.value_dim % (2 * LANES) ? L
 
 // Numbers of the states that a thread holds at once: the text's, and one of each depth of a draft.
 inline int64_t states_of(const Mixer &m, const Walks &walks) {
-    return m.kind == DELTA_RULE || m.kind == MAMBA2 ? (walks.deepest + 1) * m.key_dim * tile_width(m) : 0;
+    return is_rule(m) || m.kind == MAMBA2 ? (walks.deepest + 1) * m.key_dim * tile_width(m) : 0;
 }
 
 // One tile of one head's state through a segment's walk. mixed: of the segment's visits. states: room for `states_of`.
 // out: the outputs of the segment's rows [fed, heads * value_dim].
-template <int TILES, bool DELTA>
+template <int TILES, MixerKind KIND>
 void walk_tile(const Mixer &m, const Walks &walks, int64_t layer, int64_t segment, int64_t slot, int64_t fed, int64_t head,
                int64_t tile, const Mixed &mixed, float *states, float *out) {
     constexpr int64_t WIDTH = TILES * LANES;
+    constexpr bool DELTA = KIND != MAMBA2;
     const int64_t numbers = m.key_dim * WIDTH, whole = m.heads * m.value_dim * m.key_dim, width = m.heads * m.value_dim;
     const int64_t own = head * m.value_dim * m.key_dim + tile * numbers, column = head * m.value_dim + tile * WIDTH;
     const int64_t group = head / (m.heads / m.groups), padded = padded_heads(m), groups = m.groups * m.key_dim;
@@ -414,20 +451,21 @@ void walk_tile(const Mixer &m, const Walks &walks, int64_t layer, int64_t segmen
         int64_t count = 0;
         do {  // visits that go on from each other, up to the next one whose state is stored
             const int64_t row = walks.inputs[(begin + v + 1) * walks.taps - 1];
-            const float *gates = mixed.gates + (begin + v) * 2 * padded;
+            const float *gates = mixed.gates + (begin + v) * gate_room(m);
             steps[count++] = {key + v * m.key_dim,
                               query + v * m.key_dim,
                               value + v * m.value_dim,
                               gates[head],
                               gates[padded + head],
                               DELTA ? 0 : m.skip[head],
+                              KIND == CHANNEL_RULE ? gates + 2 * padded + head * m.key_dim : nullptr,
                               states + depths[v] * numbers,
                               DELTA ? unread : nullptr};
             if (row < fed) steps[count - 1].out = out + row * width + column;
             if (depths[v] == 0) text = states;
             v++;
         } while (count < RUN && v < visits && goes_on(v) && !(stored < stores && walks.store_visits[stored] == v));
-        advance<TILES, DELTA>(before, steps, count, m.key_dim);
+        advance<TILES, KIND>(before, steps, count, m.key_dim);
     }
 }
 
@@ -453,17 +491,18 @@ inline void log_channels(const Mixer &m, const Walks &walks, int64_t layer, int6
     }
 }
 
-// norm(output) by silu of its gate, of one row: y, what the input product made of it.
-inline void gate_output(const Mixer &m, const float *output, const float *y, float *to) {
+// norm(output) by silu of its gate, or its sigmoid (CHANNEL_RULE), of one row: y, what the input product made of it; z: of
+// both rules.
+inline void gate_output(const Mixer &m, const float *output, const float *y, const float *z, float *to) {
     const int64_t width = m.heads * m.value_dim;
     if (m.kind == SHORT_CONV) {
         for (int64_t i = 0; i < m.channels; i += LANES) store(to + i, load(output + i) * load(y + m.channels + i));
         return;
     }
-    if (m.kind == DELTA_RULE) {
-        const float *z = y + m.channels;
+    if (is_rule(m)) {
         for (int64_t h = 0; h < width; h += m.value_dim) norm_row(output + h, m.norm, m.value_dim, to + h);
-        for (int64_t i = 0; i < width; i += LANES) store(to + i, load(to + i) * silu(load(z + i)));
+        for (int64_t i = 0; i < width; i += LANES)
+            store(to + i, load(to + i) * (m.kind == CHANNEL_RULE ? sigmoid(load(z + i)) : silu(load(z + i))));
         return;
     }
     const int64_t each = m.norm.kind ? width / m.groups : width;
@@ -484,11 +523,11 @@ inline void gate_output(const Mixer &m, const float *output, const float *y, flo
 // What a recurrent layer makes of the outputs of its input product: out [rows, width]. bounds: where each segment's rows
 // begin. slots: of each row. states: the member's own room.
 inline void mix(Member &team, const Mixer &m, const Walks &walks, int64_t layer, const int64_t *bounds, const int64_t *slots,
-                const float *y, int64_t outputs, const Mixed &mixed, float *states, float *out) {
-    const int64_t tasks = channel_tasks(m), padded = padded_heads(m), width = m.heads * m.value_dim;
+                const float *y, int64_t outputs, Beside beside, const Mixed &mixed, float *states, float *out) {
+    const int64_t tasks = channel_tasks(m), width = m.heads * m.value_dim;
     const auto inputs_of = [&](int64_t s) {
         return MixerInputs(m, walks, layer, s, slots[bounds[s]], bounds[s], bounds[s + 1] - bounds[s], y, outputs,
-                           mixed.zeros);
+                           beside, mixed.zeros);
     };
     const int64_t gated = m.kind == SHORT_CONV ? 0 : 1;  // one more task of each visit
     team.each(walks.visit_begin[walks.segments] * (tasks + gated), [&](int64_t n) {
@@ -498,7 +537,7 @@ inline void mix(Member &team, const Mixer &m, const Walks &walks, int64_t layer,
         const MixerInputs inputs = inputs_of(s);
         const int64_t begin = walks.visit_begin[s], visits = walks.visit_begin[s + 1] - begin;
         const int64_t *numbers = walks.inputs + visit * walks.taps, own = numbers[walks.taps - 1];
-        if (task == tasks) return make_gates(m, inputs.gates(own), mixed.gates + visit * 2 * padded);
+        if (task == tasks) return make_gates(m, inputs.gates(own), mixed.gates + visit * gate_room(m));
         const Channels of = channels_of(m, task);
         if (m.kind == SHORT_CONV) {
             if (own < inputs.fed())
@@ -507,13 +546,14 @@ inline void mix(Member &team, const Mixer &m, const Walks &walks, int64_t layer,
         }
         float *to = mixed.channels + begin * m.channels + of.begin * visits + (visit - begin) * of.count;
         convolve(m, walks.taps, inputs, numbers, of, to);
-        if (m.kind == DELTA_RULE && task < 2 * m.groups)
+        if (is_rule(m) && task < 2 * m.groups)
             make_unit(to, of.count, task < m.groups ? 1.0f / std::sqrt(float(m.key_dim)) : 1.0f);
     });
-    const auto walk = m.kind == SHORT_CONV ? nullptr
-                      : tile_width(m) == LANES
-                          ? (m.kind == DELTA_RULE ? walk_tile<1, true> : walk_tile<1, false>)
-                          : (m.kind == DELTA_RULE ? walk_tile<2, true> : walk_tile<2, false>);
+    const bool narrow = tile_width(m) == LANES;
+    const auto walk = m.kind == SHORT_CONV     ? nullptr
+                      : m.kind == DELTA_RULE   ? (narrow ? walk_tile<1, DELTA_RULE> : walk_tile<2, DELTA_RULE>)
+                      : m.kind == CHANNEL_RULE ? (narrow ? walk_tile<1, CHANNEL_RULE> : walk_tile<2, CHANNEL_RULE>)
+                                               : (narrow ? walk_tile<1, MAMBA2> : walk_tile<2, MAMBA2>);
     const int64_t tiles = walk ? m.value_dim / tile_width(m) : 0;
     // all that a forward reads of a log it has read, so walks and writing need not wait for each other
     const int64_t walked = m.heads * tiles, each = walked + tasks + gated;

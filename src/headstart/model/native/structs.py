@@ -36,7 +36,7 @@ ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu", "clamped")
 """In the order of the enum Activation."""
 
 
-ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2 = range(4)
+ATTENTION, SHORT_CONV, DELTA_RULE, MAMBA2, CHANNEL_RULE = range(5)
 """What `Mixer.kind` may be; the enum MixerKind."""
 
 MOST_TAPS = 16
@@ -104,7 +104,7 @@ class Layer(ctypes.Structure):
             (name, Norm)
             for name in ("attention_in", "attention_out", "mlp_in", "mlp_out", "q_norm", "k_norm", "v_norm")
         ),
-        *((name, Product) for name in ("qkv", "out", "beside_out", "gate_up", "down")),
+        *((name, Product) for name in ("qkv", "out", "beside_out", "gate_up", "down", "mixer_decays", "mixer_gate")),
         *((name, Product) for name in ("input_gate", "input_out")),
         ("input_norm", Norm),
         ("experts", _pointer),

@@ -1,4 +1,4 @@
-"""Families with latent attention: DeepSeek V2 and V3, GLM-4.7-Flash, Youtu and MiniCPM3."""
+"""Families with latent attention: DeepSeek V2 and V3, GLM-4.7-Flash, Mistral 4, Kimi Linear, Youtu and MiniCPM3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import replace
 from headstart.model.recipes.common import activation, decoder, mlp, rms
 from headstart.model.recipes.experts import Experts, Router
 from headstart.model.recipes.latent import latent
+from headstart.model.recipes.mixers import ChannelRule
 from headstart.model.recipes.mlp import Mlp
+from headstart.model.recipes.norms import Norm
 from headstart.model.recipes.recipe import Layer, Recipe
 from headstart.model.recipes.stated import Stated
 
@@ -43,12 +45,62 @@ def deepseek_v3(stated: Stated) -> Recipe:
 
 def glm4_moe_lite(stated: Stated) -> Recipe:
     """GLM-4.7-Flash: DeepSeek V3 whose config says of each layer whether it has experts."""
-    kinds = stated.mlp_layer_types[: stated.num_hidden_layers]
-    if unknown := set(kinds) - {"dense", "sparse"}:
-        raise stated.refused("mlp_layer_types", sorted(unknown)[0])
-    stated.must_be("first_k_dense_replace", kinds.count("dense"))  # the class of transformers passes it over
+    sparse = _sparse(stated)
+    stated.must_be("first_k_dense_replace", sparse.count(False))  # the class of transformers passes it over
     stated.must_be("partial_rotary_factor", 1.0)
-    return _by_sigmoids(stated, [kind == "sparse" for kind in kinds])
+    return _by_sigmoids(stated, sparse)
+
+
+def kimi_linear(stated: Stated) -> Recipe:
+    """Latent attention without positions in some layers, and a delta rule that decays by channel in the others."""
+    stated.must_be("hidden_act", "silu")  # of the convolution too
+    stated.must_be("mla_use_nope", True)
+    stated.must_be("moe_router_activation_func", "sigmoid")
+    # what is said by other fields, and how positions are called
+    stated.without_effect("linear_attn_config", "use_grouped_topk", "first_k_dense_replace", "model_max_length")
+    dense, heads, dim = _layer(stated, pairs=False), stated.linear_num_heads, stated.linear_head_dim
+    recurs = ChannelRule(
+        heads=heads,
+        key_heads=heads,
+        key_dim=dim,
+        value_dim=dim,
+        taps=stated.linear_conv_kernel_dim,
+        norm=Norm("self_attn.o_norm", stated.rms_norm_eps),
+        inputs=tuple(f"self_attn.{name}_proj" for name in ("q", "k", "v", "forget_gate.f_a", "g_a", "b")),
+        conv="self_attn.conv1d",
+        decay="self_attn.forget_gate.A_log",
+        bias="self_attn.forget_gate.dt_bias",
+        out="self_attn.o_proj",
+        rank=dim,
+    )
+    kinds = {"full_attention": dense.attending(rope=None), "linear_attention": replace(dense, mixer=recurs)}
+    experts = _experts(stated, _sigmoids(stated), stated.num_local_experts)
+    layers = [
+        replace(layer, feed_forward=experts) if sparse else layer
+        for layer, sparse in zip(stated.kinds(kinds), _sparse(stated), strict=True)
+    ]
+    return replace(decoder(stated, layers), rotary=None)
+
+
+def mistral4(stated: Stated) -> Recipe:
+    """Scores are a softmax, in the dtype of the weights; queries grow with their position."""
+    more = ("llama_4_scaling_beta", "max_position_embeddings")  # the latter is the config's own again
+    rope = stated.rope(*more)
+    dense = _layer(stated, *more, pairs=bool(stated.rope_interleave)).attending(
+        query_beta=rope["llama_4_scaling_beta"], query_origin=rope["original_max_position_embeddings"]
+    )
+    count, first = stated.num_hidden_layers, stated.first_k_dense_replace
+    if first >= count:
+        return _dense(stated, dense)
+    router = Router(
+        stated.num_experts_per_tok,
+        groups=stated.n_group,
+        groups_kept=stated.topk_group,
+        normalised=bool(stated.norm_topk_prob),
+        least_sum=1e-20,
+        factor=float(stated.routed_scaling_factor),
+    )
+    return _mixed(stated, dense, [i >= first for i in range(count)], router)
 
 
 def youtu(stated: Stated) -> Recipe:
@@ -70,6 +122,14 @@ def minicpm3(stated: Stated) -> Recipe:
     )
 
 
+def _sparse(stated: Stated) -> list[bool]:
+    """Whether each layer has experts, where a config says so of each."""
+    kinds = stated.mlp_layer_types[: stated.num_hidden_layers]
+    if unknown := set(kinds) - {"dense", "sparse"}:
+        raise stated.refused("mlp_layer_types", sorted(unknown)[0])
+    return [kind == "sparse" for kind in kinds]
+
+
 def _by_sigmoids(stated: Stated, sparse: list[bool]) -> Recipe:
     """sparse: whether each layer has experts."""
     dense = _layer(stated, pairs=bool(stated.rope_interleave))
@@ -77,7 +137,11 @@ def _by_sigmoids(stated: Stated, sparse: list[bool]) -> Recipe:
     stated.must_be("topk_method", "noaux_tc")
     if not any(sparse):
         return _dense(stated, dense)
-    router = Router(
+    return _mixed(stated, dense, sparse, _sigmoids(stated))
+
+
+def _sigmoids(stated: Stated) -> Router:
+    return Router(
         stated.num_experts_per_tok,
         "sigmoid",
         choice_bias="mlp.gate.e_score_correction_bias",
@@ -88,18 +152,21 @@ def _by_sigmoids(stated: Stated, sparse: list[bool]) -> Recipe:
         factor=float(stated.routed_scaling_factor),
         wide=True,
     )
-    return _mixed(stated, dense, sparse, router)
 
 
 def _mixed(stated: Stated, dense: Layer, sparse: list[bool], router: Router) -> Recipe:
+    mixed = replace(dense, feed_forward=_experts(stated, router, stated.n_routed_experts))
+    return decoder(stated, [mixed if each else dense for each in sparse])
+
+
+def _experts(stated: Stated, router: Router, count: int) -> Experts:
     """An MLP beside the experts is that of `n_shared_experts` of them, as one."""
     width, act = stated.moe_intermediate_size, activation(stated)
     stated.must_be("moe_layer_freq", 1)
     stated.without_effect("aux_loss_alpha", "seq_aux", "ep_size")  # of training
     names = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj")
     shared = Mlp(width * stated.n_shared_experts, act, names, "mlp.shared_experts.down_proj")
-    mixed = replace(dense, feed_forward=Experts(stated.n_routed_experts, width, act, router, shared=shared))
-    return decoder(stated, [mixed if each else dense for each in sparse])
+    return Experts(count, width, act, router, shared=shared)
 
 
 def _dense(stated: Stated, layer: Layer) -> Recipe:

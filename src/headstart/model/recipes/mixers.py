@@ -27,6 +27,11 @@ class ShortConv:
     factor = 1.0
 
     @property
+    def inner(self) -> dict[str, int]:
+        """See `DeltaRule.inner`."""
+        return {}
+
+    @property
     def outputs(self) -> int:
         """Of the input layers."""
         return 3 * self.channels
@@ -78,6 +83,16 @@ class DeltaRule:
     factor = 1.0
 
     @property
+    def inner(self) -> dict[str, int]:
+        """Linear layers between `inputs` and the rule, and how many outputs each has."""
+        return {}
+
+    @property
+    def steps(self) -> int:
+        """Numbers of `bias`."""
+        return self.heads
+
+    @property
     def channels(self) -> int:
         """Of the convolution: queries, keys and values of all heads."""
         return 2 * self.key_heads * self.key_dim + self.heads * self.value_dim
@@ -102,6 +117,45 @@ class DeltaRule:
     @property
     def widths(self) -> set[int]:
         return {self.key_dim, self.value_dim}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelRule(DeltaRule):
+    """The same with a decay for each channel of the keys (Kimi Linear): inputs = [q k v | f | g | b], a = `decays`(f)
+    and z = `gate`(g), where f and g are of low rank.
+
+    With g = -exp(A) * softplus(a + bias), a number for each channel, and a gate that is sigmoid(z):
+
+        S = diag(exp(g)) S;  S = S + k (beta * (v - S^T k))^T;  o = S^T q
+
+    Source: Kimi Linear (arXiv:2510.26692).
+    """
+
+    rank: int
+    """Numbers of f, and of g."""
+    decays: str = "self_attn.forget_gate.f_b_proj"
+    gate: str = "self_attn.g_b_proj"
+
+    @property
+    def inner(self) -> dict[str, int]:
+        return {self.decays: self.steps, self.gate: self.width}
+
+    @property
+    def steps(self) -> int:
+        return self.heads * self.key_dim
+
+    @property
+    def gates(self) -> int:
+        """a and b."""
+        return self.steps + self.heads
+
+    @property
+    def outputs(self) -> int:
+        return self.channels + 2 * self.rank + self.heads
+
+    @property
+    def widths(self) -> set[int]:
+        return {self.key_dim, self.value_dim, self.rank}
 
 
 @dataclass(frozen=True)
@@ -135,6 +189,16 @@ class Mamba2:
     bias: str = "mamba.dt_bias"
     skip: str = "mamba.D"
     out: str = "mamba.out_proj"
+
+    @property
+    def inner(self) -> dict[str, int]:
+        """See `DeltaRule.inner`."""
+        return {}
+
+    @property
+    def steps(self) -> int:
+        """Numbers of `bias`."""
+        return self.heads
 
     @property
     def channels(self) -> int:

@@ -208,7 +208,7 @@ class Layer:
     def linears(self) -> list[str]:
         """The names of all its linear layers."""
         out = [mixer.out for mixer in self.mixers]
-        inner = [] if self.attends is None else [*self.attends.inner]
+        inner = [name for mixer in self.mixers for name in mixer.inner]
         down = [] if self.dense is None else [self.dense.down]
         own = [] if self.input is None else [self.input.gate, self.input.out]
         return [*(name for names in self.joined for name in names), *inner, *out, *down, *own]

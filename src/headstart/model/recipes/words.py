@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headstart.model.recipes.experts import Experts
 from headstart.model.recipes.latent import Latent
-from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
+from headstart.model.recipes.mixers import ChannelRule, DeltaRule, Mamba2, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
 _ACTIVATIONS = {
@@ -82,6 +82,7 @@ def _recurrence(found: Recurrent) -> str:
     if isinstance(found, DeltaRule):
         keys = "" if found.key_heads == found.heads else f" on {found.key_heads} of keys"
         state = f"{found.key_dim} x {found.value_dim}"
+        state += ", which decays by channel" if isinstance(found, ChannelRule) else ""
     else:
         keys = "" if found.groups == found.heads else f" in groups of {found.heads // found.groups}"
         state = f"{found.dim} x {found.state}"
