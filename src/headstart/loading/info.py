@@ -345,9 +345,17 @@ class _Formats:
         if counted is None:
             return 0
         bits, of_head = _BITS[kind]
-        rest = counted.parameters - counted.matrices - (0 if counted.tied else counted.head)
-        by_output = 8 * counted.outputs if kind == "int8" else 0
-        return int((counted.matrices * bits + counted.head * of_head) / 8 + rest * wide + by_output)
+        experts, outputs = (0, 0) if self.recipe is None or self._kernels else _experts(self.recipe)
+        rest = counted.parameters - counted.matrices - experts - (0 if counted.tied else counted.head)
+        by_output = 8 * (counted.outputs + outputs) if kind == "int8" else 0
+        return int(((counted.matrices + experts) * bits + counted.head * of_head) / 8 + rest * wide + by_output)
+
+
+def _experts(recipe: Recipe) -> tuple[int, int]:
+    """Numbers of all experts that are no linear layers in transformers, and how many outputs they have."""
+    each = [(of.count, of.shapes(recipe.width)) for of in (layer.experts for layer in recipe.layers) if of is not None]
+    numbers = sum(count * inputs * outputs for count, shapes in each for inputs, outputs in shapes)
+    return numbers, sum(count * outputs for count, shapes in each for _, outputs in shapes)
 
 
 def _drafters(source: str | Path, formats: tuple[Format, ...], layers: int) -> list[Guesses]:

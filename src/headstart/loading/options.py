@@ -76,6 +76,12 @@ class TargetOptions:
         "'always' compares the kernels with transformers' modules at this start too, instead of believing what was "
         "found out about the same files at an earlier one, and keeps nothing.",
     )
+    packed_file: bool = _target(
+        True,
+        "Run the experts of a mixture where they lie in a file of the cache directory, which is made at the first load. "
+        "With --no-packed-file they are laid out in memory at every start.",
+        "--packed-file/--no-packed-file",
+    )
     cpu_level: str | None = _target(
         None, "The level of the processor's instructions for which the compiled kernels are taken: 'avx2' or 'neon', "
         f"say; 'headstart info' lists those here. It holds for the whole process. Default: {VARIABLE} of the "

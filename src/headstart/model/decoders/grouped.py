@@ -10,7 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.model.decoders.linears import joined_bias
-from headstart.model.grouped import ChannelWeights, GroupedWeights, JoinedWeights, StoredWeights, side_by_side
+from headstart.model.grouped import (
+    ChannelWeights,
+    GroupedWeights,
+    JoinedWeights,
+    StoredWeights,
+    side_by_side,
+    stored_together,
+)
 from headstart.model.native import structs
 
 Weights = GroupedWeights | ChannelWeights | JoinedWeights | StoredWeights
@@ -114,6 +121,9 @@ class GroupedExperts(nn.Module):
 
 def joined_grouped(linears: Sequence[GroupedLinear]) -> GroupedLinear:
     """One layer that computes several of the same input, their outputs side by side."""
+    stored = [linear.held for linear in linears if isinstance(linear.held, StoredWeights)]
+    if len(stored) == len(linears) and not any(each.by_output for each in stored):
+        return GroupedLinear(stored_together(stored), joined_bias(linears))
     return GroupedLinear(side_by_side([linear.weights for linear in linears]), joined_bias(linears))
 
 
