@@ -72,9 +72,11 @@ class Checkpoint:
     ) -> None:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
-        self._kept = Kept.of(self.source) if probe == "kept" and not trust_remote_code else NOTHING_KEPT
-        if (known := self._kept.known) is not None:
-            self.config, self.tokenizer = known
+        known = Kept.of(self.source)
+        self._facts = known.facts
+        self._kept = known if probe == "kept" and not trust_remote_code else NOTHING_KEPT
+        if (found := self._kept.known) is not None:
+            self.config, self.tokenizer = found
         else:
             self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
             self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
@@ -172,7 +174,7 @@ class Checkpoint:
     def _experts(self, quantize: str | None) -> MappedExperts | None:
         """Where the experts of a mixture on its file's codes may lie in a file of their own; None for other models."""
         blocks = self.blocks(quantize)
-        if not (self._maps and blocks and self._codes is not None and self._kept.facts is not None):
+        if not (self._maps and blocks and self._codes is not None):
             return None
         if not (size := self._codes.experts_bytes(self.source, self.config)):
             return None
@@ -180,14 +182,24 @@ class Checkpoint:
 
         if size < mapped.WORTH_MAPPING:
             return None
-        facts = {"of": "experts", **self._kept.facts, **self._conditions(None, blocks), "length": None}
+        if self._facts is None and (folder := loading.config_folder(self.source)) is not None:
+            self._facts = Kept.of(str(folder)).facts  # of the hub's, as it lies on this machine
+        if self._facts is None:
+            return None
+        facts = {"of": "experts", **self._facts, **self._conditions(None, blocks), "length": None}
         return mapped.MappedExperts(self.label, facts, size)
+
+    def experts_file(self, quantize: str | None) -> str | None:
+        """The file in which the experts of a mixture are, or will be after the first load; None where they are in
+        memory."""
+        experts = self._experts(quantize)
+        return None if experts is None else str(experts.path)
 
     def _probed_runner(
         self, rounded: str | None, blocks: tuple[str, ...], experts: MappedExperts | None
     ) -> ModelRunner:
-        """Made of the modules of transformers, and probed; where it fails with a file of an earlier start, once more with
-        one that is made now."""
+        """Made of the modules of transformers, and probed; where that fails with a file of an earlier start, once more
+        with one that is made now."""
         try:
             return self._new_runner(rounded, blocks, experts)
         except UnsupportedModel as error:

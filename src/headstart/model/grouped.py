@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,14 +205,21 @@ class GroupedWeights:
         out = np.empty((outputs, inputs), np.float32)
         for begin in range(0, outputs, _ROWS):
             rows = slice(begin, begin + _ROWS)
-            scales, minimums = (
-                np.repeat(each[rows].astype(wide), self.group, axis=1)[:, :inputs]
-                for each in (self.scales, self.minimums)
-            )
-            scales *= self.codes[rows] if self.table is None else self.table[self.codes[rows]]
-            scales -= minimums
-            out[rows, slice(None) if self.order is None else self.order] = scales
+            out[rows, slice(None) if self.order is None else self.order] = self._numbers(rows, wide)
         return out
+
+    def _numbers(self, rows: slice, wide: type[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Of some outputs, in the order of the codes."""
+        codes = self.codes[rows] if self.table is None else self.table[self.codes[rows]]
+        scales, minimums = self.scales[rows].astype(wide), self.minimums[rows].astype(wide)
+        if self.codes.shape[1] % self.group == 0:
+            made = codes.reshape(*scales.shape, self.group) * scales[..., None]
+            made -= minimums[..., None]
+            return made.reshape(codes.shape)
+        made, least = (np.repeat(each, self.group, axis=1)[:, : codes.shape[1]] for each in (scales, minimums))
+        made *= codes
+        made -= least
+        return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Experts where they lie in a file: laid out once for the kernels, in the user's cache directory, and mapped afterwards.
+"""Experts where they lie in a file: laid out for the kernels once, in the cache directory, and mapped afterwards.
 
 A mixture reads few of its experts for a token, and those that it does not read need not be in memory. What the file
 holds are bytes that the kernels would have in memory otherwise, so no text changes by it.
@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 
+from headstart.base.errors import HeadstartError
 from headstart.base.files import alone, cache_file, replacing
 from headstart.model.decoders.experts import down_of, gate_up_of
 from headstart.model.decoders.parts import part
-from headstart.model.memory import MemoryNeed, free_bytes, preflight
+from headstart.model.memory import MemoryNeed, preflight
 from headstart.model.native.product_file import ProductFile, Writer
 from headstart.model.native.weights import NativeWeights
 from headstart.model.reading import first_line
@@ -89,7 +90,9 @@ class MappedExperts:
                     self._make(model, recipe, kind)
                     found = ProductFile(self.path, self.facts)
                 return found
-        except (OSError, RuntimeError) as error:
+        except HeadstartError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:
             log.warning("%s: its experts are not in a file, but in memory (%s)", self.label, first_line(error))
         preflight([MemoryNeed(f"experts of {self.label}", self.bytes, 0)], torch.device("cpu"))
         return None
@@ -127,7 +130,8 @@ class MappedExperts:
                 owner, experts = part(model, recipe.stack)[index], recipe.layers[index].experts
                 assert experts is not None, "one of `_layers`"
                 for name, linears in zip(_LAYERS, (gate_up_of(owner, experts), down_of(owner, experts)), strict=True):
-                    writer.add(_name(index, name), NativeWeights(kind).products(linears, experts.count))
+                    weights = NativeWeights(kind)  # whose memory lasts until it is written
+                    writer.add(_name(index, name), weights.products(linears, experts.count))
                     next(steps)
             writer.finish(self.facts)
 

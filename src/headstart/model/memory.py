@@ -80,8 +80,8 @@ def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
     if total <= free:
         if mapped and total + mapped > free:
             log.warning(
-                "%.1f GiB of experts lie in a file, for which %.1f GiB of memory are left: a forward waits for the disk "
-                "where it needs others than those that are in memory",
+                "%.1f GiB of experts lie in a file, for which %.1f GiB of memory are left: a forward waits for the "
+                "disk where it needs others than those that are in memory",
                 mapped / _GIB,
                 (free - total) / _GIB,
             )

@@ -19,7 +19,6 @@ from headstart.model.native.weights import NativeWeights
 from headstart.model.recipes.experts import Experts
 from headstart.model.recipes.norms import Norm
 
-
 Laid = tuple[Sequence[structs.Product], Sequence[structs.Product]]
 """Products of a layer's experts: of gate and up, and of what comes after them."""
 

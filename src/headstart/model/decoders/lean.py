@@ -33,10 +33,10 @@ from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope,
 if TYPE_CHECKING:
     from headstart.model.decoders.experts import TensorExperts
     from headstart.model.decoders.mixers import IndexedWalk, TensorMixer
+    from headstart.model.mapped import MappedExperts
     from headstart.model.recipes.experts import Experts
     from headstart.model.recipes.mixers import Recurrent
     from headstart.model.walks import Walk
-    from headstart.model.mapped import MappedExperts
 
 
 class LeanDecoder:

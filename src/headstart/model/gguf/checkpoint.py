@@ -12,8 +12,8 @@ import torch
 from headstart.model.gguf.files import is_gguf, open_gguf, parts
 
 __all__ = [
-    "SUFFIX", "architecture", "blocks", "experts_bytes", "generation_config", "is_gguf", "load_config", "load_model", "load_packed",
-    "load_tokenizer", "must_be_asked", "packed_bytes", "parts",
+    "SUFFIX", "architecture", "blocks", "experts_bytes", "generation_config", "is_gguf", "load_config", "load_model",
+    "load_packed", "load_tokenizer", "must_be_asked", "packed_bytes", "parts",
 ]  # fmt: skip
 
 SUFFIX = ".gguf"

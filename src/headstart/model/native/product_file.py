@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -134,7 +135,7 @@ class ProductFile:
         fits = sum(part.outputs for part in parts) == outputs
         if not fits or any((part.inputs, part.results) != (inputs, outputs) for part in parts):
             raise ValueError("a product has another shape")
-        for part, more in zip(parts, parts[1:], strict=False):
+        for part, more in itertools.pairwise(parts):
             part.more = ctypes.addressof(more)
             self._more.append(more)
         return parts[0]
@@ -201,9 +202,10 @@ def _whole(number: Any) -> int:
 
 
 def _samples(file: IO[bytes], end: int) -> str:
-    """The digest of parts of a file up to here, evenly spread: all of it would take as long as to read it."""
+    """The digest of parts of a file's products, up to here, evenly spread: that of all would take as long as to read
+    them."""
     found = hashlib.sha256()
     for number in range(_SAMPLES):
-        file.seek(number * max(0, end - _SAMPLE) // (_SAMPLES - 1))
-        found.update(file.read(min(_SAMPLE, end)))
+        file.seek(_PAGE + number * max(0, end - _PAGE - _SAMPLE) // (_SAMPLES - 1))
+        found.update(file.read(min(_SAMPLE, end - _PAGE)))
     return found.hexdigest()

@@ -207,7 +207,8 @@ class Batch(ctypes.Structure):
 
 
 MIRRORS: tuple[type[ctypes.Structure], ...] = (
-    Product, BlockMatrix, Norm, Latent, Mixer, Gate, Experts, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
+    Product, BlockMatrix, Norm, Latent, Mixer, Gate, Experts, Layer, TokenInputs, Model, Visible, Walks, DraftHead,
+    Batch,
 )  # fmt: skip
 
 

@@ -105,8 +105,8 @@ class NativeWeights(Pointed):
     def products(
         self, linears: Iterable[nn.Module], count: int, first: Sequence[Product] = ()
     ) -> ctypes.Array[Product]:
-        """The products of so many layers, one after the other, which share a block of memory. first: those that are laid
-        out already, before the others."""
+        """The products of so many layers, one after the other, which share a block of memory. first: those that are
+        laid out already, before the others."""
         made, room = (Product * (len(first) + count))(*first), Room(count)
         blocks = []
         for number, linear in enumerate(linears, len(first)):
