@@ -361,9 +361,8 @@ class _Formats:
 
 def _experts(recipe: Recipe) -> tuple[int, int]:
     """Numbers of all experts that are no linear layers in transformers, and how many outputs they have."""
-    each = [(of.count, of.shapes(recipe.width)) for of in (layer.experts for layer in recipe.layers) if of is not None]
-    numbers = sum(count * inputs * outputs for count, shapes in each for inputs, outputs in shapes)
-    return numbers, sum(count * outputs for count, shapes in each for _, outputs in shapes)
+    numbers = sum(count * inputs * outputs for count, inputs, outputs in recipe.expert_matrices)
+    return numbers, sum(count * outputs for count, _, outputs in recipe.expert_matrices)
 
 
 def _drafters(source: str | Path, formats: tuple[Format, ...], layers: int) -> list[Guesses]:

@@ -39,6 +39,8 @@ _LONGEST = 1 << 28
 _SAMPLES, _SAMPLE = 32, 1 << 14
 _NUMBERS = ("inputs", "outputs", "kind", "group", "scales", "minimum", "results")
 _MOST_MINIMUM = 128
+_MOST = 1 << 28
+"""Inputs or outputs, so that bytes of a product are a number of 64 bits."""
 
 
 class Writer:
@@ -95,10 +97,12 @@ class ProductFile:
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if len(mapped) < _PAGE:
+                raise ValueError("it is cut short")
             mark, version, begin, length, digest = _HEAD.unpack(mapped[: _HEAD.size])
             if (mark, version) != (_MARK, VERSION):
                 raise ValueError("it is no file of products, or of another version")
-            if length > _LONGEST or begin + length != len(mapped):
+            if begin < _PAGE or length > _LONGEST or begin + length != len(mapped):
                 raise ValueError("it is cut short")
             index = mapped[begin : begin + length]
             if hashlib.sha256(index).digest() != digest:
@@ -162,7 +166,7 @@ class ProductFile:
 def _check(product: Product) -> None:
     """Raise `ValueError` for what no product can be: its sizes are then those that the kernels read."""
     kind, grouped = product.kind, native.GROUPED4 <= product.kind <= native.GROUPED3
-    fits = 0 < product.inputs < 1 << 31 and 0 < product.outputs < 1 << 31 and product.inputs % native.LANES == 0
+    fits = 0 < product.inputs < _MOST and 0 < product.outputs < _MOST and product.inputs % native.LANES == 0
     fits = fits and native.FLOAT32 <= kind <= native.GROUPED3 and bool(native.kernels().supported(kind))
     if fits and grouped:
         fits = product.group in GROUPS and 0 <= product.scales <= POWERS

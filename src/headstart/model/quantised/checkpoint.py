@@ -261,8 +261,7 @@ def experts_bytes(source: str, config: Any) -> int:  # noqa: ARG001
     recipe = find_recipe(plain(config))
     if not isinstance(layout, Mxfp4) or recipe is None:
         return 0
-    each = [(of.count, of.shapes(recipe.width)) for of in (layer.experts for layer in recipe.layers) if of is not None]
-    numbers = sum(count * inputs * outputs for count, shapes in each for inputs, outputs in shapes)
+    numbers = sum(count * inputs * outputs for count, inputs, outputs in recipe.expert_matrices)
     return int(numbers * layout.bits_of_a_weight / 8)
 
 
