@@ -49,6 +49,38 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Be the only process that makes this file; others wait here. Where a file system has no locks nobody waits.
+
+    The lock is a file beside it, which stays; it is let go when the process ends, however it ends.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("a+b") as file:
+        _lock(file.fileno())
+        yield
+
+
+def _lock(descriptor: int) -> None:
+    """Wait until nobody else has locked this file, and lock it until it is closed."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        while True:
+            with suppress(OSError):
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+                return
+            time.sleep(0.1)
+    else:
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
 def _move(name: str, path: Path) -> None:
     """Replace `path`. Windows refuses that while another process, a virus scanner for one, has it open: mostly for
     an instant."""

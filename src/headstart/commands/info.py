@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -112,6 +113,7 @@ def _facts(found: Info) -> Iterator[tuple[str, str]]:
     yield "runs on", _runs(found)
     yield from _named("formats", [_format(each, found) for each in found.formats])
     yield "memory", _memory(found)
+    yield from _experts(found)
     yield from _named("drafters", _drafters(found))
     yield "", f"auto takes {' + '.join(found.auto) or 'none'}: {found.auto_why}"
 
@@ -169,10 +171,19 @@ def _memory(found: Info) -> str:
     states = f", {_bytes(found.states)} of them states" if found.states else ""
     cache = f"{slots} x {_bytes(found.cache)} of cache for {found.context:,} tokens{states}"
     fits = "fits in" if found.needed <= found.free else "does not fit in"
-    return (
-        f"{_bytes(found.formats[0].weights)} of weights + {cache} = {_bytes(found.needed)}, which {fits} the "
-        f"{_bytes(found.free)} that are free"
-    )
+    beside = f" beside the {_bytes(found.mapped)} of experts that lie in a file" if found.mapped else ""
+    weights = f"{_bytes(found.formats[0].weights - found.mapped)} of weights{beside}"
+    return f"{weights} + {cache} = {_bytes(found.needed)}, which {fits} the {_bytes(found.free)} that are free"
+
+
+def _experts(found: Info) -> Iterator[tuple[str, str]]:
+    """Where they lie."""
+    if found.experts_file is None:
+        return
+    there = "is" if Path(found.experts_file).exists() else "will be made at the first load, and is then"
+    rest = found.free - found.needed
+    short = "" if rest >= found.mapped else f"; for {_bytes(max(0, rest))} of it there is memory, the disk has the rest"
+    yield "experts", f"run where they lie in {found.experts_file}, which {there} mapped{short}"
 
 
 def _drafters(found: Info) -> list[str]:

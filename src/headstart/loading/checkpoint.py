@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -24,6 +24,9 @@ from headstart.model.memory import MemoryNeed
 from headstart.model.reading import first_line
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
+
+if TYPE_CHECKING:
+    from headstart.model.mapped import MappedExperts
 
 DEFAULT_LENGTH = 4096
 WORTH_KEEPING = 2**21
@@ -65,12 +68,15 @@ class Checkpoint:
         max_length: int | Literal["auto"] | None = None,
         trust_remote_code: bool = False,
         probe: Literal["kept", "always"] = "kept",
+        packed_file: bool = True,
     ) -> None:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
-        self._kept = Kept.of(self.source) if probe == "kept" and not trust_remote_code else NOTHING_KEPT
-        if (known := self._kept.known) is not None:
-            self.config, self.tokenizer = known
+        known = Kept.of(self.source)
+        self._facts = known.facts
+        self._kept = known if probe == "kept" and not trust_remote_code else NOTHING_KEPT
+        if (found := self._kept.known) is not None:
+            self.config, self.tokenizer = found
         else:
             self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
             self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
@@ -81,6 +87,7 @@ class Checkpoint:
         self._codes = codes_of(self.source, self.config)
         self._device = device
         self._trust = trust_remote_code
+        self._maps = packed_file
         self._runners: dict[str | None, ModelRunner] = {}
 
     @property
@@ -129,16 +136,18 @@ class Checkpoint:
 
     def need(self, slots: int, quantize: str | None) -> MemoryNeed:
         """Memory for a cache of so many slots, and for the weights where they are still to be read."""
-        weights = 0
+        weights = in_file = 0
         if not self._runners and self._codes is not None and self.blocks(quantize):
             weights = self._codes.packed_bytes(self.source, self.config, self.dtype)
+            if (experts := self._experts(quantize)) is not None and experts.can_be():
+                in_file = experts.bytes
         elif not self._runners:
             weights = self.weight_bytes
         cache, states = (
             sizes(self.config, self.dtype, slots=slots, length=self.length)
             for sizes in (loading.cache_bytes, loading.state_bytes)
         )
-        return MemoryNeed(self.label, weights, cache, states)
+        return MemoryNeed(self.label, weights - in_file, cache, states, in_file)
 
     def runner(self, quantize: str | None) -> ModelRunner:
         """The model, ready to run. Its weights are read once.
@@ -157,11 +166,50 @@ class Checkpoint:
         if quantize not in self._runners:
             blocks = self.blocks(quantize)
             rounded = None if blocks else wanted.rounded
-            self._runners[quantize] = self._kept_runner(rounded, blocks) or self._new_runner(rounded, blocks)
+            experts = self._experts(quantize)
+            made = self._kept_runner(rounded, blocks, experts) or self._probed_runner(rounded, blocks, experts)
+            self._runners[quantize] = made
         return self._runners[quantize]
 
-    def _new_runner(self, rounded: str | None, blocks: tuple[str, ...]) -> ModelRunner:
-        """Made of the modules of transformers, and probed."""
+    def _experts(self, quantize: str | None) -> MappedExperts | None:
+        """Where the experts of a mixture on its file's codes may lie in a file of their own; None for other models."""
+        blocks = self.blocks(quantize)
+        if not (self._maps and blocks and self._codes is not None):
+            return None
+        if not (size := self._codes.experts_bytes(self.source, self.config)):
+            return None
+        from headstart.model import mapped  # most models have no experts
+
+        if size < mapped.WORTH_MAPPING:
+            return None
+        if self._facts is None and (folder := loading.config_folder(self.source)) is not None:
+            self._facts = Kept.of(str(folder)).facts  # of the hub's, as it lies on this machine
+        if self._facts is None:
+            return None
+        facts = {"of": "experts", **self._facts, **self._conditions(None, blocks), "length": None}
+        return mapped.MappedExperts(self.label, facts, size)
+
+    def experts_file(self, quantize: str | None) -> str | None:
+        """The file in which the experts of a mixture are, or will be after the first load; None where they are in
+        memory."""
+        experts = self._experts(quantize)
+        return None if experts is None else str(experts.path)
+
+    def _probed_runner(
+        self, rounded: str | None, blocks: tuple[str, ...], experts: MappedExperts | None
+    ) -> ModelRunner:
+        """Made of the modules of transformers, and probed; where that fails with a file of an earlier start, once more
+        with one that is made now."""
+        try:
+            return self._new_runner(rounded, blocks, experts)
+        except UnsupportedModel as error:
+            if experts is None or not experts.believed:
+                raise
+            log.warning("%s: %s; it is made again (%s)", self.label, experts.path, first_line(error))
+            experts.forget()
+            return self._new_runner(rounded, blocks, experts)
+
+    def _new_runner(self, rounded: str | None, blocks: tuple[str, ...], experts: MappedExperts | None) -> ModelRunner:
         model = loading.load_weights(
             self.source,
             self.config,
@@ -171,7 +219,9 @@ class Checkpoint:
             packed=bool(blocks),
         )
         keeps = self._kept.keeps(self.config)
-        made = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps)
+        made = ModelRunner(
+            model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps, experts=experts
+        )
         if keeps and made.passed is not None and made.memory() >= WORTH_KEEPING:
             self._keep(self._conditions(rounded, blocks), made.passed)
         return made
@@ -185,7 +235,9 @@ class Checkpoint:
         except Exception as error:  # whatever it is, the model itself is well
             log.info("%s: nothing is kept of it (%s)", self.label, first_line(error))
 
-    def _kept_runner(self, rounded: str | None, blocks: tuple[str, ...]) -> ModelRunner | None:
+    def _kept_runner(
+        self, rounded: str | None, blocks: tuple[str, ...], experts: MappedExperts | None
+    ) -> ModelRunner | None:
         """Made without them, of what was kept; None where nothing was, or where it is not true any more."""
         if self._device.type != "cpu" or rounded in int4.KINDS or not isinstance(self.config, KeptConfig):
             return None
@@ -195,7 +247,9 @@ class Checkpoint:
             return None
         try:
             model = kept_model(self.source, self.config, self.dtype, passed)
-            return ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed)
+            return ModelRunner(
+                model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed, experts=experts
+            )
         except NotEnoughMemory:
             raise
         except MemoryError as error:
@@ -203,6 +257,8 @@ class Checkpoint:
         except Exception as error:  # whatever it is, the model is loaded as it was the first time, which says why
             log.warning("%s: what was kept of it cannot be used (%s)", self.label, first_line(error))
             self._kept.forget(conditions)
+            if experts is not None and experts.believed:
+                experts.forget()
             return None
 
     def _conditions(self, rounded: str | None, blocks: tuple[str, ...]) -> dict[str, Any]:

@@ -108,6 +108,10 @@ class Info:
     """Bytes of a slot's cache."""
     states: int
     """Of these, what the states of recurrent layers take, with their logs and checkpoints."""
+    mapped: int
+    """Of the weights as they are, those of experts that lie in a file and need not be in memory."""
+    experts_file: str | None
+    """Where that is, or will be after the first load; None where all weights are in memory."""
     free: int
     """Bytes that are free on the device now."""
     drafters: tuple[Guesses, ...]
@@ -122,8 +126,9 @@ class Info:
 
     @property
     def needed(self) -> int:
-        """Bytes of the weights as they are, and of the caches of all slots."""
-        return self.formats[0].weights + self.slots * self.cache
+        """Bytes of memory without which it does not run: of the weights as they are, but for mapped ones, and of the
+        caches of all slots."""
+        return self.formats[0].weights - self.mapped + self.slots * self.cache
 
 
 def describe(source: str | Path, loaded: TargetOptions | None = None, asked: InfoOptions | None = None) -> Info:
@@ -158,7 +163,7 @@ def _described(source: str | Path, loaded: TargetOptions, asked: InfoOptions) ->
     if floats and counted is not None and Path(checkpoint.source).is_dir():
         check_amount(Path(checkpoint.source), counted.parameters, names_of(config))
     found = _Formats(checkpoint, recipe, no_recipe, device, counted).all()
-    choice = choose(source, "auto")
+    choice, need = choose(source, "auto"), checkpoint.need(1, None)
     return Info(
         model=checkpoint.label,
         model_type=str(text.model_type),
@@ -180,8 +185,10 @@ def _described(source: str | Path, loaded: TargetOptions, asked: InfoOptions) ->
         formats=found,
         context=checkpoint.length,
         slots=asked.slots,
-        cache=checkpoint.need(1, None).cache,
+        cache=need.cache,
         states=0 if recipe is None else _states(recipe, checkpoint),
+        mapped=need.mapped,
+        experts_file=checkpoint.experts_file(None) if need.mapped else None,
         free=free_bytes(device),
         drafters=tuple(_drafters(source, found, layers=int(text.num_hidden_layers))),
         auto=tuple(each.name for each in choice.drafters),
@@ -303,7 +310,8 @@ class _Formats:
         """On the file's own codes; where they cannot run they become floats, or the user is asked."""
         mine = self.checkpoint
         if blocks := mine.blocks(None):
-            weights = mine.need(0, None).weights
+            need = mine.need(0, None)
+            weights = need.weights + need.mapped
             return Format(" ".join(blocks).partition(";")[0], None, FusedDecoder.name, weights, "")
         asked = None if is_gguf(mine.source) else layout_of(mine.config)
         if asked is not None and asked.kind is None:
@@ -345,9 +353,16 @@ class _Formats:
         if counted is None:
             return 0
         bits, of_head = _BITS[kind]
-        rest = counted.parameters - counted.matrices - (0 if counted.tied else counted.head)
-        by_output = 8 * counted.outputs if kind == "int8" else 0
-        return int((counted.matrices * bits + counted.head * of_head) / 8 + rest * wide + by_output)
+        experts, outputs = (0, 0) if self.recipe is None or self._kernels else _experts(self.recipe)
+        rest = counted.parameters - counted.matrices - experts - (0 if counted.tied else counted.head)
+        by_output = 8 * (counted.outputs + outputs) if kind == "int8" else 0
+        return int(((counted.matrices + experts) * bits + counted.head * of_head) / 8 + rest * wide + by_output)
+
+
+def _experts(recipe: Recipe) -> tuple[int, int]:
+    """Numbers of all experts that are no linear layers in transformers, and how many outputs they have."""
+    numbers = sum(count * inputs * outputs for count, inputs, outputs in recipe.expert_matrices)
+    return numbers, sum(count * outputs for count, _, outputs in recipe.expert_matrices)
 
 
 def _drafters(source: str | Path, formats: tuple[Format, ...], layers: int) -> list[Guesses]:

@@ -178,6 +178,7 @@ class Target:
             max_length=given.max_length,
             trust_remote_code=given.trust_remote_code,
             probe=given.probe,
+            packed_file=given.packed_file,
         )
 
     @property

@@ -74,7 +74,13 @@ class TargetOptions:
     probe: Literal["kept", "always"] = _target(
         "kept",
         "'always' compares the kernels with transformers' modules at this start too, instead of believing what was "
-        "found out about the same files at an earlier one, and keeps nothing.",
+        "found out about the same files at an earlier one, and keeps nothing of it.",
+    )
+    packed_file: bool = _target(
+        True,
+        "Run the experts of a mixture where they lie in a file of the cache directory, which is made at the first "
+        "load; else they are laid out in memory at every start.",
+        "--packed-file/--no-packed-file",
     )
     cpu_level: str | None = _target(
         None, "The level of the processor's instructions for which the compiled kernels are taken: 'avx2' or 'neon', "

@@ -25,6 +25,10 @@ class Codes(Protocol):
         reads."""
         ...
 
+    def experts_bytes(self, source: str, config: Any) -> int:
+        """Of these, the bytes of experts that not every token reads."""
+        ...
+
     def load_packed(self, source: str, config: Any, dtype: torch.dtype) -> Any:
         """The model on its codes, which must be able to run (see `blocks`)."""
         ...

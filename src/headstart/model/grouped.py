@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,57 @@ Rows = slice | NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
+class BlockForm:
+    """What the codes of a type of blocks are, whatever their numbers."""
+
+    number: int
+    """Of the type, in GGUF files."""
+    bits: int
+    group: int
+    scales: int
+    """How the kernels keep scales: see `native.grouping`."""
+    minimum: int
+    """The same of minimums."""
+    table: NDArray[np.int8] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """Rows in a file's blocks of one type, which the kernels pack without a copy of them between."""
+
+    tensors: str
+    """Their names, for messages."""
+    form: BlockForm
+    rows: NDArray[np.intp]
+    """[outputs]: where each begins in memory."""
+    inputs: int
+    within: tuple[NDArray[np.uint8], ...]
+    """The tensors that they are of, which keep the file open."""
+    order: NDArray[np.int32] | None = None
+    """See `GroupedWeights.order`."""
+
+
+def _same(one: NDArray[np.int32] | None, other: NDArray[np.int32] | None) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+
+
+def below(parts: Sequence[BlockRows]) -> tuple[BlockRows, ...]:
+    """Rows one after the other, those of one form as one."""
+    found: list[BlockRows] = []
+    for each in parts:
+        last = found[-1] if found else None
+        same = last is not None and _same(last.order, each.order)
+        if last is not None and same and last.form is each.form:
+            names = dict.fromkeys((last.tensors, each.tensors))
+            found[-1] = replace(
+                last, tensors=", ".join(names), rows=np.append(last.rows, each.rows), within=last.within + each.within
+            )
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredWeights:
     """Coded weights in a file, which are read each time that they are needed: they take no memory between."""
 
@@ -33,6 +85,8 @@ class StoredWeights:
     read_rows: Callable[[Rows], GroupedWeights | ChannelWeights | JoinedWeights]
     by_output: bool = False
     """Whether they are `ChannelWeights`."""
+    blocks: Callable[[], tuple[BlockRows, ...]] | None = None
+    """All of them as blocks, outputs of different types one after the other; None where they are stored otherwise."""
 
     def read(self, rows: Rows = slice(None)) -> GroupedWeights | ChannelWeights | JoinedWeights:
         """The weights of some outputs."""
@@ -151,14 +205,21 @@ class GroupedWeights:
         out = np.empty((outputs, inputs), np.float32)
         for begin in range(0, outputs, _ROWS):
             rows = slice(begin, begin + _ROWS)
-            scales, minimums = (
-                np.repeat(each[rows].astype(wide), self.group, axis=1)[:, :inputs]
-                for each in (self.scales, self.minimums)
-            )
-            scales *= self.codes[rows] if self.table is None else self.table[self.codes[rows]]
-            scales -= minimums
-            out[rows, slice(None) if self.order is None else self.order] = scales
+            out[rows, slice(None) if self.order is None else self.order] = self._numbers(rows, wide)
         return out
+
+    def _numbers(self, rows: slice, wide: type[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Of some outputs, in the order of the codes."""
+        codes = self.codes[rows] if self.table is None else self.table[self.codes[rows]]
+        scales, minimums = self.scales[rows].astype(wide), self.minimums[rows].astype(wide)
+        if self.codes.shape[1] % self.group == 0:
+            made = codes.reshape(*scales.shape, self.group) * scales[..., None]
+            made -= minimums[..., None]
+            return made.reshape(codes.shape)
+        made, least = (np.repeat(each, self.group, axis=1)[:, : codes.shape[1]] for each in (scales, minimums))
+        made *= codes
+        made -= least
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +297,19 @@ def side_by_side(
                 runs.append([each])
     kinds = tuple(stacked(run) for run in runs)
     return kinds[0] if len(kinds) == 1 else JoinedWeights(kinds)
+
+
+def stored_together(weights: Sequence[StoredWeights]) -> StoredWeights:
+    """Matrices of the same inputs as one that is read when it is needed, their outputs in order."""
+    blocks = [each.blocks for each in weights]
+    outputs = sum(each.shape[0] for each in weights)
+    return StoredWeights(
+        (outputs, weights[0].shape[1]),
+        min(each.bits for each in weights),
+        lambda rows: side_by_side([each.read() for each in weights]).read(rows),
+        weights[0].by_output,
+        None if None in blocks else lambda: below([part for each in blocks if each is not None for part in each()]),
+    )
 
 
 def _alike(one: GroupedWeights, other: GroupedWeights) -> bool:

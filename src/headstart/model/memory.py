@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import mmap
 import sys
 from collections.abc import Iterable
@@ -18,10 +19,12 @@ from torch import Tensor
 
 from headstart.base.errors import NotEnoughMemory
 
+log = logging.getLogger(__name__)
+
 _GIB = 2**30
 
-_DONTNEED = 4
-"""MADV_DONTNEED of Linux."""
+_WILLNEED, _DONTNEED = 3, 4
+"""MADV_WILLNEED and MADV_DONTNEED of Linux."""
 
 
 WORTH_RELEASING = 2**23
@@ -37,6 +40,8 @@ class MemoryNeed:
     cache: int
     states: int = 0
     """Of the cache, the recurrent states, which take as much for a shorter context."""
+    mapped: int = 0
+    """Weights beside those that lie in a mapped file: what of them is not in memory is read when it is needed."""
 
     @property
     def total(self) -> int:
@@ -68,10 +73,18 @@ def free_bytes(device: torch.device) -> int:
 
 
 def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
-    """Raise `NotEnoughMemory`, with the sum written out, unless all needs fit in what is free."""
+    """Raise `NotEnoughMemory`, with the sum written out, unless all needs fit in what is free. Where mapped weights do
+    not fit beside them a warning is logged."""
     free = free_bytes(device)
-    total = sum(need.total for need in needs)
+    total, mapped = sum(need.total for need in needs), sum(need.mapped for need in needs)
     if total <= free:
+        if mapped and total + mapped > free:
+            log.warning(
+                "%.1f GiB of experts lie in a file, for which %.1f GiB of memory are left: a forward waits for the "
+                "disk where it needs others than those that are in memory",
+                mapped / _GIB,
+                (free - total) / _GIB,
+            )
         return
     parts = "; ".join(
         f"{need.name}: weights {need.weights / _GIB:.2f} GiB + KV cache {need.cache / _GIB:.2f} GiB" for need in needs
@@ -84,13 +97,22 @@ def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
 
 def release(data: NDArray[Any]) -> None:
     """Give back the memory in which a part of a file is mapped, on Linux; its pages come back when they are read."""
+    _advise(data, _DONTNEED)
+
+
+def prefetch(data: NDArray[Any]) -> None:
+    """Begin to read a part of a mapped file from the disk, on Linux; elsewhere it is read page by page."""
+    _advise(data, _WILLNEED)
+
+
+def _advise(data: NDArray[Any], advice: int) -> None:
     begin = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     owner: Any = data
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
     if sys.platform == "linux" and isinstance(owner, mmap.mmap) and end > begin:
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONTNEED)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
 
 
 def release_files() -> None:

@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ from headstart.model.probe import CAPACITY, Probe, run, tokens_of
 from headstart.model.reading import first_line
 from headstart.model.wrappers import media_tokens
 
+if TYPE_CHECKING:
+    from headstart.model.mapped import MappedExperts
+
 log = logging.getLogger(__name__)
 
 DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
@@ -48,12 +51,14 @@ class ModelRunner:
         blocks: tuple[str, ...] = (),
         passed: Passed | None = None,
         listing: bool = False,
+        experts: MappedExperts | None = None,
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
         of these that takes the model. `quantize`: None, "int8", "int4" or "int8-grouped" (which only the row kernels
         run), or "auto" for int8 where they run it. `blocks`: what the model's matrices are in a GGUF file or a
         quantised checkpoint. `passed`: how this model passed the probe before, if it is one that was kept; the probe is
-        then not run, and what was kept is compared. `listing`: find out what `passed` says."""
+        then not run, and what was kept is compared. `listing`: find out what `passed` says. `experts`: where those of a
+        mixture lie in a file, or may."""
         self.model = model
         self.blocks = blocks
         self.config = model.config
@@ -68,6 +73,7 @@ class ModelRunner:
         self.max_length = limit if max_length is None else min(limit, max_length)
         self.passed = passed
         """How it passed the probe, where that can be kept for the next start."""
+        self._experts = experts
         self._rounded = quantize if quantize in int4.KINDS else None
         if passed is None:
             self._decoder = self._proven(decoder, quantize, listing)
@@ -118,7 +124,7 @@ class ModelRunner:
         length = max(self.max_length, CAPACITY)
         for kind in DECODERS:
             if wanted in ("auto", kind.name):
-                decoder = kind.build(self.model, shapes, length=length, quantize=quantize)
+                decoder = kind.build(self.model, shapes, length=length, quantize=quantize, experts=self._experts)
                 if decoder is not None:
                     return decoder
         if wanted != "auto":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from torch import Tensor
 
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
+
+if TYPE_CHECKING:
+    from headstart.model.mapped import MappedExperts
 
 
 class Decoder(Protocol):
@@ -41,12 +44,21 @@ class Decoder(Protocol):
     take; None for models without experts, and where it does not say."""
 
     @classmethod
-    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:
+    def build(
+        cls,
+        model: Any,
+        shapes: Mapping[int, LayerShape],
+        *,
+        length: int,
+        quantize: str | None,
+        experts: MappedExperts | None = None,
+    ) -> Self | None:
         """Take a transformers model's weights, whose own linear layers may be gone afterwards; None, with the model
         untouched, if this decoder does not compute it.
 
         shapes: what each attention layer stores. length: positions that may be asked for. quantize: None, "int8", or
-        "auto", which takes 8-bit integers where this decoder runs them without loss of width invariance.
+        "auto", which takes 8-bit integers where this decoder runs them without loss of width invariance. experts: where
+        those of a mixture may lie in a file, which decoders other than the row kernels' have no use for.
         """
 
     def new_cache(self, slots: int, capacity: int) -> Slots:

@@ -12,7 +12,7 @@ import copy
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -33,6 +33,11 @@ from headstart.model.recipes.latent import Latent
 from headstart.model.recipes.mixers import ChannelRule, DeltaRule, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope, windows_of
 
+if TYPE_CHECKING:
+    from headstart.model.decoders.fused_experts import Laid
+    from headstart.model.mapped import MappedExperts
+    from headstart.model.native.product_file import ProductFile
+
 
 class FusedDecoder:
     """Takes the weights out of a transformers model (whose linear layers are gone afterwards) and runs them."""
@@ -41,8 +46,8 @@ class FusedDecoder:
     width_invariant = True
     can_exit = True
 
-    def __init__(self, model: Any, recipe: Recipe, length: int, kind: int) -> None:
-        """kind: of the products, see `kind_of`."""
+    def __init__(self, model: Any, recipe: Recipe, length: int, kind: int, file: ProductFile | None = None) -> None:
+        """kind: of the products, see `kind_of`. file: where those of experts are laid out already."""
         self._whole: FusedDecoder | None = None
         self.experts_touched = 0 if recipe.experts else None
         bits = 8 if kind == native.INT8 else fewest_bits(model)
@@ -53,7 +58,13 @@ class FusedDecoder:
         self._weights = weights = NativeWeights(kind)
         self._windows = windows_of(recipe.layers)
         owners, angles = part(model, recipe.stack), partial(parts.angles, model, recipe, length=length)
-        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles).structs
+        laid = None
+        if file is not None:
+            from headstart.model.mapped import products_of  # most models have no experts
+
+            laid = partial(products_of, file, recipe)
+            weights.tensors.append(file.memory)
+        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles, laid).structs
         places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         if places is not None:
             self._length = min(length, len(places))
@@ -82,7 +93,15 @@ class FusedDecoder:
         parts.release_linears(model, [recipe.head, *([recipe.inputs.projection] if recipe.inputs else [])])
 
     @classmethod
-    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
+    def build(
+        cls,
+        model: Any,
+        shapes: Mapping[int, LayerShape],  # noqa: ARG003
+        *,
+        length: int,
+        quantize: str | None,
+        experts: MappedExperts | None = None,
+    ) -> Self | None:
         recipe = parts.find_recipe_for(model)
         if recipe is None or not_run(recipe):
             return None
@@ -90,7 +109,9 @@ class FusedDecoder:
         kind = kind_of(model.dtype, model.device, recipe.widths, None if coded else quantize)
         if coded and not takes_codes(model):
             return None
-        return None if kind is None else cls(model, recipe, length, kind)
+        if kind is None:
+            return None
+        return cls(model, recipe, length, kind, None if experts is None else experts.file(model, recipe, kind))
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, states=self.states)
@@ -196,7 +217,7 @@ class FusedLayers:
     """Layers as the kernels read them; the linear layers that held their weights are gone afterwards.
 
     owners: what holds the weights of each layer, by the names of its recipe. length: positions. angles: cosine and sine
-    [length, rotary / 2] of a rotation.
+    [length, rotary / 2] of a rotation. laid: gives the products of a layer's experts where they are laid out already.
     """
 
     def __init__(
@@ -206,7 +227,9 @@ class FusedLayers:
         weights: NativeWeights,
         length: int,
         angles: Callable[[Rope], tuple[Tensor, Tensor]],
+        laid: Callable[[int], Laid] | None = None,
     ) -> None:
+        self._laid = laid
         self._weights, self._length, self._make_angles = weights, length, angles
         self._angles: dict[Rope, tuple[int, int]] = {}
         self._windows = windows_of(layers)
@@ -265,7 +288,8 @@ class FusedLayers:
         if layer.experts is not None:
             from headstart.model.decoders.fused_experts import experts_struct  # most models have none
 
-            made.experts = experts_struct(owner, layer.experts, weights, norm)
+            laid = None if self._laid is None else self._laid(index)
+            made.experts = experts_struct(owner, layer.experts, weights, norm, laid)
         if layer.input is not None:
             made.input_gate = weights.product(part(owner, layer.input.gate))
             made.input_out = weights.product(part(owner, layer.input.out))
@@ -308,7 +332,7 @@ def latent_struct(owner: Any, of: Latent, weights: NativeWeights) -> structs.Lat
         made.query = weights.product(latent.queries(owner, of))
     for name, matrices in zip(("keys", "values"), latent.keys_values(owner, of), strict=True):
         linears = (GroupedLinear(int4.eight_bits(each)) if coded else linear_of(each) for each in matrices)
-        products = (structs.Product * of.heads).from_address(weights.products(linears, of.heads))
+        products = weights.products(linears, of.heads)
         for each in products:
             each.results = of.heads * (of.dim if name == "keys" else of.value_dim)
         setattr(made, name, products)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,16 +19,25 @@ from headstart.model.native.weights import NativeWeights
 from headstart.model.recipes.experts import Experts
 from headstart.model.recipes.norms import Norm
 
+Laid = tuple[Sequence[structs.Product], Sequence[structs.Product]]
+"""Products of a layer's experts: of gate and up, and of what comes after them."""
+
 
 def experts_struct(
-    owner: Any, experts: Experts, weights: NativeWeights, norm: Callable[[Norm | None], structs.Norm]
+    owner: Any,
+    experts: Experts,
+    weights: NativeWeights,
+    norm: Callable[[Norm | None], structs.Norm],
+    laid: Laid | None = None,
 ) -> int:
-    """The address of a mixture of experts. norm: makes one of the owner's norms."""
+    """The address of a mixture of experts. norm: makes one of the owner's norms. laid: its products but for the shared
+    expert's, where they are laid out already."""
     router, shared = experts.router, experts.shared
     made = router_of(owner, experts)
     kind = native.BF16_WIDE if made.weight.dtype == torch.bfloat16 else native.FLOAT32
-    count = experts.count + (shared is not None)
-    gate_up, down = gate_up_of(owner, experts), down_of(owner, experts)
+    first_up, first_down = ((), ()) if laid is None else laid
+    count = (experts.count if laid is None else 0) + (shared is not None)
+    gate_up, down = (gate_up_of(owner, experts), down_of(owner, experts)) if laid is None else (iter(()), iter(()))
     if shared is not None:
         gate_up = itertools.chain(gate_up, [parts.gate_up(owner, shared)])
         down = itertools.chain(down, [parts.plain(part(owner, shared.down))])
@@ -37,8 +47,8 @@ def experts_struct(
 
     activation = "clamped" if experts.limit is not None else experts.activation
     struct = structs.Experts(
-        gate_up=weights.products(gate_up, count),
-        down=weights.products(down, count),
+        gate_up=ctypes.addressof(weights.products(gate_up, count, first_up)),
+        down=ctypes.addressof(weights.products(down, count, first_down)),
         router=weights.product(made, kind),
         input_norm=norm(experts.input_norm),
         output_norm=norm(experts.output_norm),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -10,13 +11,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.model.decoders.linears import joined_bias
-from headstart.model.grouped import ChannelWeights, GroupedWeights, JoinedWeights, StoredWeights, side_by_side
+from headstart.model.grouped import (
+    ChannelWeights,
+    GroupedWeights,
+    JoinedWeights,
+    StoredWeights,
+    side_by_side,
+    stored_together,
+)
 from headstart.model.native import structs
+from headstart.model.threads import threads
 
 Weights = GroupedWeights | ChannelWeights | JoinedWeights | StoredWeights
 
 _AT_ONCE = 1 << 21
 """Weights that are made into floats at a time."""
+_IN_CACHE = 1 << 17
+"""The same where it is done in several threads: few enough for a core's cache."""
 
 
 class GroupedLinear(nn.Module):
@@ -106,14 +117,33 @@ class GroupedExperts(nn.Module):
 
     def __getitem__(self, number: int | Tensor) -> Tensor:
         """The matrix of an expert in floats, as the parameter has it."""
-        made = torch.from_numpy(self.held[int(number)].read().dequantise()).to(self.dtype)
+        made = _floats(self.held[int(number)], self.dtype)
         if self._interleaved:
             made = torch.stack(made.chunk(2), 1).flatten(0, 1)
         return made.T if self._transposed else made
 
 
+def _floats(held: Weights, dtype: torch.dtype) -> Tensor:
+    """A matrix in floats. Some rows at a time, which stay in a core's cache, by all threads: the probe of a mixture
+    reads most of its experts."""
+    outputs, inputs = held.shape
+    made = torch.empty(outputs, inputs, dtype=dtype)
+    step = max(1, _IN_CACHE // inputs)
+
+    def fill(first: int) -> None:
+        rows = slice(first, min(first + step, outputs))
+        made[rows] = torch.from_numpy(held.read(rows).dequantise())
+
+    with ThreadPoolExecutor(threads()) as pool:
+        list(pool.map(fill, range(0, outputs, step)))
+    return made
+
+
 def joined_grouped(linears: Sequence[GroupedLinear]) -> GroupedLinear:
     """One layer that computes several of the same input, their outputs side by side."""
+    stored = [linear.held for linear in linears if isinstance(linear.held, StoredWeights)]
+    if len(stored) == len(linears) and not any(each.by_output for each in stored):
+        return GroupedLinear(stored_together(stored), joined_bias(linears))
     return GroupedLinear(side_by_side([linear.weights for linear in linears]), joined_bias(linears))
 
 

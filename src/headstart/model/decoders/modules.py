@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
@@ -19,6 +19,9 @@ from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
 from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import windows_of
+
+if TYPE_CHECKING:
+    from headstart.model.mapped import MappedExperts
 
 WITHOUT_WINDOWS = ("qwen2_moe",)
 """Model types whose modules leave sliding windows to the mask, and do not tell attention of them."""
@@ -39,7 +42,15 @@ class ModulesDecoder:
         self.states: Mapping[int, StateShape] = NO_STATES
 
     @classmethod
-    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
+    def build(
+        cls,
+        model: Any,
+        shapes: Mapping[int, LayerShape],
+        *,
+        length: int,  # noqa: ARG003
+        quantize: str | None,
+        experts: MappedExperts | None = None,  # noqa: ARG003
+    ) -> Self | None:
         recipe = find_recipe(model.config)
         if recipe is not None and recipe.recurrent:
             return None  # the modules would begin each forward with an empty state

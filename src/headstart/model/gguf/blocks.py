@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from headstart.base.errors import DamagedModel
 from headstart.model import native
 from headstart.model.gguf.header import Tensor
-from headstart.model.grouped import GroupedWeights, Rows
+from headstart.model.grouped import BlockForm, GroupedWeights, Rows
+from headstart.model.native.grouping import HALVES, POWERS, STORED, UNITS
 
 Bytes = NDArray[np.uint8]
 
@@ -252,3 +253,20 @@ DECODERS: dict[str, Callable[[Bytes], GroupedWeights]] = {
     "MXFP4": _mxfp4,
 }
 """By type: blocks [rows, blocks, bytes] to codes."""
+
+FORMS = {
+    "Q4_0": BlockForm(2, 4, 32, HALVES, 8),
+    "Q4_1": BlockForm(3, 4, 32, HALVES, STORED),
+    "Q5_0": BlockForm(6, 5, 32, HALVES, 16),
+    "Q5_1": BlockForm(7, 5, 32, HALVES, STORED),
+    "Q8_0": BlockForm(8, 8, 32, HALVES, 128),
+    "Q2_K": BlockForm(10, 2, 16, UNITS, STORED),
+    "Q3_K": BlockForm(11, 3, 16, UNITS, 4),
+    "Q4_K": BlockForm(12, 4, 32, UNITS, STORED),
+    "Q5_K": BlockForm(13, 5, 32, UNITS, STORED),
+    "Q6_K": BlockForm(14, 6, 16, UNITS, 32),
+    "IQ4_NL": BlockForm(20, 4, 32, HALVES, 0, IQ4),
+    "IQ4_XS": BlockForm(23, 4, 32, UNITS, 0, IQ4),
+    "MXFP4": BlockForm(39, 4, 32, POWERS, 0, MXFP4),
+}
+"""By type, what the kernels make of its blocks (blocks.h)."""

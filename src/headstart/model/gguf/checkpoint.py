@@ -12,8 +12,8 @@ import torch
 from headstart.model.gguf.files import is_gguf, open_gguf, parts
 
 __all__ = [
-    "SUFFIX", "architecture", "blocks", "generation_config", "is_gguf", "load_config", "load_model", "load_packed",
-    "load_tokenizer", "must_be_asked", "packed_bytes", "parts",
+    "SUFFIX", "architecture", "blocks", "experts_bytes", "generation_config", "is_gguf", "load_config", "load_model",
+    "load_packed", "load_tokenizer", "must_be_asked", "packed_bytes", "parts",
 ]  # fmt: skip
 
 SUFFIX = ".gguf"
@@ -62,6 +62,13 @@ def packed_bytes(source: str, config: Any, dtype: torch.dtype, *, read: bool = F
     from headstart.model.gguf import packed
 
     return packed.memory(open_gguf(source), config, dtype, read=read)
+
+
+def experts_bytes(source: str, config: Any) -> int:
+    """See `packed.experts_memory`."""
+    from headstart.model.gguf import packed
+
+    return packed.experts_memory(open_gguf(source), config)
 
 
 def blocks(source: str, config: Any, dtype: torch.dtype, device: torch.device) -> tuple[str, ...]:

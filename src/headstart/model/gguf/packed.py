@@ -94,6 +94,12 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
     return int(total)
 
 
+def experts_memory(file: GgufFile, config: Any) -> int:
+    """Bytes of those weights that are codes of experts, without those that all tokens share."""
+    tensors = [file.tensors[each] for _, stored in Names.of(file, config).of_experts() for each in stored]
+    return int(sum(tensor.count * tensor.type.memory / 8 for tensor in tensors if tensor.type.bits))
+
+
 def _bias(file: GgufFile, names: Names, name: str, module: Any) -> Tensor | None:
     if module.bias is None:
         return None

@@ -14,17 +14,19 @@ from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model.coded import empty, without_memory
-from headstart.model.gguf.blocks import decoded, floats
+from headstart.model.gguf.blocks import FORMS, decoded, floats
 from headstart.model.gguf.description import FREQUENCIES, LONG_FACTORS, SHORT_FACTORS, factors_of
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.header import Tensor as Stored
 from headstart.model.gguf.names import Names, Order, same_shape
 from headstart.model.grouped import (
+    BlockRows,
     ChannelWeights,
     GroupedWeights,
     JoinedWeights,
     Rows,
     StoredWeights,
+    below,
     side_by_side,
     stacked,
 )
@@ -221,13 +223,17 @@ def _side_by_side(
     ends = np.cumsum([count for _, _, count in parts])
     order = np.arange(ends[-1]) if order is None else order
 
-    def rows_of(rows: Rows) -> GroupedWeights | ChannelWeights | JoinedWeights:
+    def runs(rows: Rows) -> Iterator[tuple[Stored, NDArray[np.int64], int, int]]:
+        """Of some rows in turn the tensor, where they lie in it, and of which rows of it they are."""
         wanted = order[rows]
         among = np.searchsorted(ends, wanted, side="right")
-        found = []
         for run in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(among)) + 1):
             tensor, first, count = parts[among[run[0]]]
-            own = wanted[run] - (ends[among[run[0]]] - count) + first
+            yield tensor, wanted[run] - (ends[among[run[0]]] - count) + first, first, count
+
+    def rows_of(rows: Rows) -> GroupedWeights | ChannelWeights | JoinedWeights:
+        found = []
+        for tensor, own, first, count in runs(rows):
             begin = int(own[0])
             together = np.array_equal(own, np.arange(begin, begin + len(own)))  # a slice of them is not copied
             codes = stacked(
@@ -241,7 +247,15 @@ def _side_by_side(
             found.append(codes if belongs is None else replace(codes, order=belongs))
         return side_by_side(found)
 
-    return StoredWeights((len(order), inputs), min(tensor.type.bits for tensor, _, _ in parts), rows_of)
+    def blocks_of() -> tuple[BlockRows, ...]:
+        found = []
+        for tensor, own, _, _ in runs(slice(None)):
+            rows = (tensor.data.ctypes.data + own * tensor.data.strides[0]).astype(np.intp)
+            found.append(BlockRows(tensor.name, FORMS[tensor.type.name], rows, inputs, (tensor.data,), belongs))
+        return below(found)
+
+    bits = min(tensor.type.bits for tensor, _, _ in parts)
+    return StoredWeights((len(order), inputs), bits, rows_of, blocks=blocks_of)
 
 
 def _slices(rows: int, inputs: int, at_once: int = _AT_ONCE) -> Iterator[slice]:

@@ -21,7 +21,7 @@ from typing import Any
 from headstart.base import compiling, levels
 from headstart.base.compiling import Library, Unavailable
 from headstart.base.errors import InvalidOption, NotEnoughMemory
-from headstart.model.native.structs import Batch, Model, Product, difference
+from headstart.model.native.structs import Batch, BlockMatrix, Model, Product, difference
 
 __all__ = [
     "LANES", "MAIN", "Here", "Kernels", "Unavailable", "available", "here", "kernels", "reason", "using_level",
@@ -67,6 +67,7 @@ class Kernels:
         self.pack_whole = function("pack_whole", None, _pointer, *[_number] * 2, *[_pointer] * 2, _number)
         self.grouped_bytes = function("grouped_bytes", _number, ctypes.POINTER(Product))
         self.pack_grouped = function("pack_grouped", None, ctypes.POINTER(Product), *[_pointer] * 6, _number)
+        self.pack_blocks = function("pack_blocks", _status, ctypes.POINTER(BlockMatrix), *[_number] * 2)
         self.nibbles = function("nibbles", None, _pointer, *[_number] * 3, _pointer)
         self.round_groups = function("round_groups", None, _number, _pointer, _number, *[_pointer] * 3)
         self.unpack_grouped = function("unpack_grouped", None, ctypes.POINTER(Product), _pointer, _number, _pointer)

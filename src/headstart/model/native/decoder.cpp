@@ -20,6 +20,7 @@
 
 #include "activations.h"
 #include "attention.h"
+#include "blocks.h"
 #include "experts.h"
 #include "latent.h"
 #include "latent_tiles.h"
@@ -766,6 +767,9 @@ std::string layout() {
     FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind), FIELD(Product, group);
     FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order), FIELD(Product, table);
     FIELD(Product, results), FIELD(Product, more);
+    STRUCT(BlockMatrix);
+    FIELD(BlockMatrix, product), FIELD(BlockMatrix, type), FIELD(BlockMatrix, rows), FIELD(BlockMatrix, to);
+    FIELD(BlockMatrix, damaged);
     STRUCT(Norm);
     FIELD(Norm, gain), FIELD(Norm, bias), FIELD(Norm, eps), FIELD(Norm, kind);
     STRUCT(Latent);
@@ -879,6 +883,29 @@ void headstart_pack_grouped(const Product *p, const uint8_t *codes, const float 
     run(threads, [&](Member &team) {
         team.each(panels, [&](int64_t panel) { pack_grouped(of, from, panel, p->outputs, to + panel * of.panel_bytes()); });
     });
+}
+
+// Matrices from the blocks of a file, all at once. Returns 0, or 1 if there is no memory for it.
+int headstart_pack_blocks(BlockMatrix *matrices, int64_t count, int64_t threads) {
+    try {
+        int64_t most = 0;
+        std::vector<int64_t> ends(count);
+        for (int64_t i = 0; i < count; i++) {
+            const Product &p = *matrices[i].product;
+            ends[i] = (i ? ends[i - 1] : 0) + round_up(p.outputs, 2 * LANES) / LANES;
+            most = std::max(most, DecodedPanel(p).numbers());
+        }
+        std::vector<float> scratch(std::max(threads, int64_t(1)) * most);
+        run(threads, [&](Member &team) {
+            team.each(count ? ends[count - 1] : 0, [&](int64_t panel) {
+                const int64_t i = std::upper_bound(ends.begin(), ends.end(), panel) - ends.begin();
+                pack_blocks(matrices[i], panel - (i ? ends[i - 1] : 0), scratch.data() + team.number() * most);
+            });
+        });
+    } catch (const std::exception &) {
+        return 1;
+    }
+    return 0;
 }
 
 // Codes of 4 bits from blocks of a file: of each block, `stride` bytes after the one before it, `size` bytes are taken, and

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headstart.base.errors import DamagedModel
 from headstart.model import native
-from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights, JoinedWeights
+from headstart.model.grouped import UNIT, BlockRows, ChannelWeights, GroupedWeights, JoinedWeights
+from headstart.model.memory import prefetch, release
 from headstart.model.native.memory import Pointed, Room, aligned
-from headstart.model.native.structs import Product
+from headstart.model.native.structs import BlockMatrix, Product
 
 FLOATS, HALVES, UNITS, POWERS = range(4)
 """How scales and minimums are stored; the enum Scales of grouped.h."""
@@ -80,6 +84,11 @@ def kind_of_codes(bits: int, group: int, inputs: int) -> int:
     return _KINDS[bits]
 
 
+def bits_of_kind(kind: int) -> int:
+    """Of the codes that such a product takes."""
+    return next(bits for bits, each in _KINDS.items() if each == kind)
+
+
 _KINDS = {
     2: native.GROUPED2, 3: native.GROUPED3, 4: native.GROUPED4, 5: native.GROUPED5, 6: native.GROUPED6,
     8: native.GROUPED8,
@@ -119,9 +128,70 @@ def joined_product(of: Pointed, weights: JoinedWeights, bias: torch.Tensor | Non
         own = None if bias is None else bias[end - part.shape[0] : end]
         products.append(grouped_product(of, part, own, room))
         products[-1].results = ends[-1]
+    return _chained(of, products)
+
+
+def _chained(of: Pointed, products: Sequence[Product]) -> Product:
+    """One product of several that take the same inputs."""
     for product, more in itertools.pairwise(products):
         product.more = of.structure(more)
     return products[0]
+
+
+def block_products(
+    of: Pointed,
+    matrices: Sequence[tuple[Sequence[BlockRows], torch.Tensor | None]],
+    take: Callable[[int], torch.Tensor] = aligned,
+) -> list[Product]:
+    """Products of matrices that are a file's blocks, with their biases, all packed at once; kept alive by `of`.
+
+    matrices: the parts of each one after the other, and its bias. take: gives memory.
+
+    Raises:
+        DamagedModel: a scale is no finite number.
+    """
+    kernels, made = native.kernels(), [_block_parts(of, *each, take) for each in matrices]
+    parts = [part for each, _ in matrices for part in each]
+    jobs = (BlockMatrix * len(parts))()
+    for job, part, product in zip(jobs, parts, itertools.chain.from_iterable(made), strict=True):
+        job.product, job.type = ctypes.pointer(product), part.form.number
+        job.rows, job.to = part.rows.ctypes.data, product.weights
+    whole = {id(data): data for part in parts for data in part.within}.values()
+    for data in whole:
+        prefetch(data)
+    kernels.pack_blocks(jobs, len(jobs), torch.get_num_threads())
+    for data in whole:
+        release(data)
+    for job, part in zip(jobs, parts, strict=True):
+        if job.damaged:
+            raise DamagedModel(
+                f"tensor {part.tensors!r} holds a scale that is no finite number",
+                hint="the file is damaged: copy or download it again",
+            )
+    return [_chained(of, each) for each in made]
+
+
+def _block_parts(
+    of: Pointed, parts: Sequence[BlockRows], bias: torch.Tensor | None, take: Callable[[int], torch.Tensor]
+) -> list[Product]:
+    """Products of which only the numbers are missing, which have memory already."""
+    made: list[Product] = []
+    ends = list(itertools.accumulate(len(part.rows) for part in parts))
+    for part, end in zip(parts, ends, strict=True):
+        form, outputs, inputs = part.form, len(part.rows), part.inputs
+        own = None if bias is None else bias[end - outputs : end]
+        made.append(
+            Product(
+                bias=of.gain(own), inputs=inputs, outputs=outputs, kind=kind_of_codes(form.bits, form.group, inputs),
+                group=form.group, scales=form.scales, minimum=form.minimum, results=ends[-1],
+            )
+        )  # fmt: skip
+        made[-1].weights = of.pointer(take(native.kernels().grouped_bytes(made[-1])))
+        if part.order is not None:
+            made[-1].order = of.pointer(torch.from_numpy(part.order))
+        if form.table is not None:
+            made[-1].table = of.pointer(torch.from_numpy(form.table))
+    return made
 
 
 def channel_product(

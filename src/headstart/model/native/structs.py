@@ -23,6 +23,17 @@ class Product(ctypes.Structure):
     )
 
 
+class BlockMatrix(ctypes.Structure):
+    """struct BlockMatrix of blocks.h."""
+
+    _fields_ = (
+        ("product", ctypes.POINTER(Product)),
+        ("type", _number),
+        *((name, _pointer) for name in ("rows", "to")),
+        ("damaged", _number),
+    )
+
+
 class Norm(ctypes.Structure):
     """struct Norm of decoder.cpp. Made without arguments it is no norm."""
 
@@ -196,7 +207,8 @@ class Batch(ctypes.Structure):
 
 
 MIRRORS: tuple[type[ctypes.Structure], ...] = (
-    Product, Norm, Latent, Mixer, Gate, Experts, Layer, TokenInputs, Model, Visible, Walks, DraftHead, Batch,
+    Product, BlockMatrix, Norm, Latent, Mixer, Gate, Experts, Layer, TokenInputs, Model, Visible, Walks, DraftHead,
+    Batch,
 )  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -11,8 +12,8 @@ from torch import nn
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear, by_output, coded
-from headstart.model.grouped import ChannelWeights, JoinedWeights
-from headstart.model.native.grouping import channel_product, grouped_product, joined_product
+from headstart.model.grouped import BlockRows, ChannelWeights, JoinedWeights, StoredWeights
+from headstart.model.native.grouping import block_products, channel_product, grouped_product, joined_product
 from headstart.model.native.memory import Pointed, Room, aligned
 from headstart.model.native.structs import Product
 
@@ -68,6 +69,8 @@ class NativeWeights(Pointed):
     def product(self, linear: nn.Module, kind: int | None = None, room: Room | None = None) -> Product:
         """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind. room:
         where they go; None for memory of their own."""
+        if (blocks := _blocks_of(linear)) is not None:
+            return block_products(self, [(blocks, linear.bias)], aligned if room is None else room.take)[0]
         if isinstance(linear, GroupedLinear):
             coded = linear.weights
             match coded:
@@ -99,9 +102,26 @@ class NativeWeights(Pointed):
         )
         return Product(*addresses, self.gain(linear.bias), inputs, outputs, kind, results=outputs)
 
-    def products(self, linears: Iterable[nn.Module], count: int) -> int:
-        """The address of the products of so many layers, one after the other, which share a block of memory."""
-        made, room = (Product * count)(), Room(count)
-        for number, linear in enumerate(linears):
-            made[number] = self.product(linear, room=room)
-        return self.structure(made)
+    def products(
+        self, linears: Iterable[nn.Module], count: int, first: Sequence[Product] = ()
+    ) -> ctypes.Array[Product]:
+        """The products of so many layers, one after the other, which share a block of memory. first: those that are
+        laid out already, before the others."""
+        made, room = (Product * (len(first) + count))(*first), Room(count)
+        blocks = []
+        for number, linear in enumerate(linears, len(first)):
+            if (rows := _blocks_of(linear)) is None:
+                made[number] = self.product(linear, room=room)
+            else:
+                blocks.append((number, rows, linear.bias))
+        packed = block_products(self, [each for _, *each in blocks], room.take)
+        for (number, *_), product in zip(blocks, packed, strict=True):
+            made[number] = product
+        self.structure(made)
+        return made
+
+
+def _blocks_of(linear: nn.Module) -> tuple[BlockRows, ...] | None:
+    """A layer's weights as the blocks of a file; None where they are none."""
+    held = linear.held if isinstance(linear, GroupedLinear) else None
+    return held.blocks() if isinstance(held, StoredWeights) and held.blocks is not None else None

@@ -24,7 +24,7 @@ from headstart.model.recipes import find_recipe
 from headstart.model.recipes.experts import Experts
 from headstart.model.wrappers import names_of
 
-__all__ = ["blocks", "check", "load_model", "load_packed", "must_be_asked", "packed_bytes"]
+__all__ = ["blocks", "check", "experts_bytes", "load_model", "load_packed", "must_be_asked", "packed_bytes"]
 
 _AT_ONCE = 1 << 22
 """Numbers that are made at a time."""
@@ -243,13 +243,26 @@ def packed_bytes(source: str, config: Any, dtype: torch.dtype, *, read: bool = F
         if read and not tied and "embed_tokens" in name:
             continue
         module = name.rpartition(".")[0]
-        coded = known.coded(module) if known is not None else parameter.dim() == 2 and ".layers." in name
+        if known is not None:
+            coded = known.coded(module) and known.stays(module)
+        else:
+            coded = parameter.dim() == 2 and ".layers." in name and not chooses(config, module)
         part = 1.0
         if isinstance(layout, Mxfp4):
             coded = known.of_experts(name) if known is not None else parameter.dim() == 3
             part = read_of if coded and read else 1.0
         total += part * parameter.numel() * (layout.bits_of_a_weight if coded else wide) / 8
     return int(total)
+
+
+def experts_bytes(source: str, config: Any) -> int:  # noqa: ARG001
+    """Bytes of the experts, where they are matrices of codes in one parameter."""
+    layout = layout_of(config)
+    recipe = find_recipe(plain(config))
+    if not isinstance(layout, Mxfp4) or recipe is None:
+        return 0
+    numbers = sum(count * inputs * outputs for count, inputs, outputs in recipe.expert_matrices)
+    return int(numbers * layout.bits_of_a_weight / 8)
 
 
 def _steps(rows: int, inputs: int) -> Iterator[tuple[int, int]]:

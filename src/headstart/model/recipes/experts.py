@@ -114,3 +114,7 @@ class Experts:
     def widths(self) -> set[int]:
         """Of all their rows."""
         return {self.width} | (set() if self.shared is None else {self.shared.width})
+
+    def shapes(self, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Inputs and outputs of an expert's first layer and of its second, in a stream of this width."""
+        return (width, self.width * (2 if self.gated else 1)), (self.width, width)

@@ -293,6 +293,12 @@ class Recipe:
         return [layer.experts for _, layer in self.kinds if layer.experts is not None]
 
     @property
+    def expert_matrices(self) -> list[tuple[int, int, int]]:
+        """How many experts each layer has, and the inputs and outputs of their matrices."""
+        of = [layer.experts for layer in self.layers if layer.experts is not None]
+        return [(each.count, *shape) for each in of for shape in each.shapes(self.width)]
+
+    @property
     def attentions(self) -> list[Attention]:
         """The different ones, in order of appearance."""
         return [layer.mixer for _, layer in self.kinds if isinstance(layer.mixer, Attention)]

@@ -1,0 +1,190 @@
+"""Experts where they lie in a file: laid out for the kernels once, in the cache directory, and mapped afterwards.
+
+A mixture reads few of its experts for a token, and those that it does not read need not be in memory. What the file
+holds are bytes that the kernels would have in memory otherwise, so no text changes by it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headstart.base.errors import HeadstartError
+from headstart.base.files import alone, cache_file, replacing
+from headstart.model.decoders.experts import down_of, gate_up_of
+from headstart.model.decoders.parts import part
+from headstart.model.memory import MemoryNeed, preflight
+from headstart.model.native.product_file import ProductFile, Writer
+from headstart.model.native.weights import NativeWeights
+from headstart.model.reading import first_line
+from headstart.model.recipes import Recipe
+
+KIND = "experts"
+"""The folder of these files in the cache directory."""
+WORTH_MAPPING = 2**28
+"""Bytes of experts. Fewer are laid out in memory in a second or two."""
+MOST = 4
+"""Files that are kept; those that were not used for longest go."""
+_LAYERS = "gate_up", "down"
+"""Of an expert."""
+_SPARE = 2**30
+"""Bytes of the disk that are left free."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class MappedExperts:
+    """The experts of one model, in a file that there is or that can be made."""
+
+    label: str
+    """The model, for messages."""
+    facts: Mapping[str, Any]
+    """All that the file depends on."""
+    bytes: int
+    """That it takes, within a few hundredths."""
+    believed: bool = field(default=False, init=False)
+    """Whether a file of an earlier start was taken."""
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or will be.
+
+        Raises:
+            RuntimeError: there is no home directory.
+        """
+        return cache_file(KIND, self.facts).with_suffix(".products")
+
+    def can_be(self) -> bool:
+        """Whether there is a file, or room for one."""
+        with suppress(OSError, RuntimeError):
+            return self.path.is_file() or self._has_room()
+        return False
+
+    def file(self, model: Any, recipe: Recipe, kind: int) -> ProductFile | None:
+        """The file, which is made where there is none that can be used; None where that is not possible, and there is
+        memory for the experts instead.
+
+        model: of transformers, its experts matrices that are read when they are needed. kind: of products, see
+        `native.weights.kind_of`.
+
+        Raises:
+            NotEnoughMemory: there is neither room on the disk nor in memory.
+            DamagedModel: the model's own file is damaged.
+        """
+        try:
+            if (found := self._open(recipe)) is not None:
+                self.believed = True
+                return found
+            with alone(self.path):
+                if (found := self._open(recipe)) is None:  # another process has made it meanwhile, or nobody has
+                    self._make(model, recipe, kind)
+                    found = ProductFile(self.path, self.facts)
+                return found
+        except HeadstartError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:
+            log.warning("%s: its experts are not in a file, but in memory (%s)", self.label, first_line(error))
+        preflight([MemoryNeed(f"experts of {self.label}", self.bytes, 0)], torch.device("cpu"))
+        return None
+
+    def forget(self) -> None:
+        """Remove the file, which is not what it should be."""
+        self.believed = False
+        with suppress(OSError, RuntimeError):
+            self.path.unlink(missing_ok=True)
+
+    def _open(self, recipe: Recipe) -> ProductFile | None:
+        """The file of an earlier start, if there is one and all of it fits the model."""
+        if not self.path.is_file():
+            return None
+        try:
+            found = ProductFile(self.path, self.facts)
+            for index in _layers(recipe):
+                products_of(found, recipe, index)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            log.warning("%s cannot be used (%s), and is made again", self.path, error)
+            self.forget()
+            return None
+        with suppress(OSError):
+            os.utime(self.path)
+        return found
+
+    def _make(self, model: Any, recipe: Recipe, kind: int) -> None:
+        self._tidy()
+        if not self._has_room():
+            raise OSError(f"it takes {self.bytes / 2**30:.1f} GiB, and the disk of {self.path.parent} has no room")
+        layers = list(_layers(recipe))
+        with replacing(self.path) as part_of, part_of.open("w+b") as file, _bar(self.label, 2 * len(layers)) as steps:
+            writer = Writer(file)
+            for index in layers:
+                owner, experts = part(model, recipe.stack)[index], recipe.layers[index].experts
+                assert experts is not None, "one of `_layers`"
+                for name, linears in zip(_LAYERS, (gate_up_of(owner, experts), down_of(owner, experts)), strict=True):
+                    weights = NativeWeights(kind)  # whose memory lasts until it is written
+                    writer.add(_name(index, name), weights.products(linears, experts.count))
+                    next(steps)
+            writer.finish(self.facts)
+
+    def _has_room(self) -> bool:
+        """Whether the file fits on the disk, beside what others need of it."""
+        folder = next(each for each in self.path.parents if each.exists())
+        return shutil.disk_usage(folder).free >= self.bytes + _SPARE
+
+    def _tidy(self) -> None:
+        """Remove the remains of a process that was stopped while it made this file, and files that were not used for
+        longest: those beyond the number that is kept, and as many as are needed for room."""
+        for left in self.path.parent.glob(f".{self.path.name}-*"):
+            left.unlink(missing_ok=True)
+        others = sorted((each.stat().st_mtime, each) for each in self.path.parent.glob("*.products"))
+        for _, each in others:
+            if len(others) < MOST and self._has_room():
+                break
+            with suppress(OSError):  # Windows keeps a file that is mapped
+                each.unlink()
+            others = others[1:]
+
+
+def products_of(file: ProductFile, recipe: Recipe, index: int) -> tuple[list[Any], list[Any]]:
+    """The products of a layer's experts: of gate and up, and of what comes after them.
+
+    Raises:
+        ValueError, KeyError, TypeError: the file holds others.
+    """
+    experts = recipe.layers[index].experts
+    assert experts is not None, "a layer that has some"
+    named = zip(_LAYERS, experts.shapes(recipe.width), strict=True)
+    gate_up, down = (file.products(_name(index, name), experts.count, *shape) for name, shape in named)
+    return gate_up, down
+
+
+def _layers(recipe: Recipe) -> Iterator[int]:
+    return (index for index, layer in enumerate(recipe.layers) if layer.experts is not None)
+
+
+def _name(index: int, name: str) -> str:
+    return f"{index}.{name}"
+
+
+@contextmanager
+def _bar(label: str, steps: int) -> Iterator[Iterator[int]]:
+    """A bar on a terminal's standard error, whose steps are taken one by one."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False
+    ) as bar:
+        task = bar.add_task(f"laying out the experts of {label}, once", total=steps)
+        yield (bar.advance(task) or number for number in itertools.count())
