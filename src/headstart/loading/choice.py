@@ -39,9 +39,6 @@ STACK = "stack"
 MTP = "mtp"
 """The name of a head that a checkpoint holds beside its model."""
 
-MODELS = ("draft", STACK)
-"""Kinds that run a causal LM."""
-
 _GGUF_HEADS = {"eagle3": "eagle", "dflash": "dflash"}
 """Kinds of heads, by the architecture of a GGUF file."""
 
@@ -69,6 +66,11 @@ class DrafterSpec:
     """How that is done, where the user has said so by an object."""
     inner: tuple[DrafterSpec, ...] = ()
     """Of a stack, what drafts for its model, which `source` names."""
+
+    @property
+    def model(self) -> str:
+        """The name of the causal LM that it runs; empty where it runs none."""
+        return {"draft": self.name, STACK: str(self.source)}.get(self.kind, "")
 
     @property
     def whole(self) -> Iterator[DrafterSpec]:
@@ -104,7 +106,7 @@ class Choice:
     @property
     def models(self) -> list[str]:
         """The names of all draft models."""
-        return [str(each.source) if each.kind == STACK else each.name for each in self.whole if each.kind in MODELS]
+        return [each.model for each in self.whole if each.model]
 
 
 def choose(
