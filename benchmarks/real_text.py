@@ -2,11 +2,16 @@
 
     python benchmarks/real_text.py --target DIR --all
     python benchmarks/real_text.py --target DIR --drafter head=HEAD --drafter ngram,head=ngram,HEAD --drafter k4=HEAD@4
+    python benchmarks/real_text.py --target DIR --drafter auto=auto --prompts question.jsonl --kinds rag qa --per-kind 4
 
 Prompts are those of a Spec-Bench-shaped file (the 26 of `prompts/chat.jsonl`, of 13 kinds, by default), through the
-target's chat template. A contender is LABEL=NAME[,NAME...][@K]: drafters as in `headstart.load`, a list by commas, and
-with @K the same K nodes in every step in place of adaptive pacing. `--all` is every temperature (0, 0.7, 1), one
-request at a time and eight, and the usual contenders with the target's own 4-bit copy, beside those that are named.
+target's chat template. Spec-Bench itself (Xia et al. 2024, github.com/hemingkx/Spec-Bench, data/spec_bench) has 480 of
+13 kinds: the eight of MT-bench, translation, summarization, qa, math_reasoning and rag. Its file is given by its path,
+and the results name it by its SHA-256, with the kinds and the questions that were asked. Only the first turn is asked.
+
+A contender is LABEL=NAME[,NAME...][@K]: drafters as in `headstart.load`, a list by commas, and with @K the same K nodes
+in every step in place of adaptive pacing. `--all` is every temperature (0, 0.7, 1), one request at a time and eight,
+and the usual contenders with the target's own 4-bit copy, beside those that are named.
 
 All contenders share the target's weights and take turns, prompt by prompt (at a batch size above 1, group by group), in
 a rotating order. One pass is one round of every batch size and temperature; what it measured is written at once, and
@@ -24,6 +29,7 @@ promised. Past outputs are not kept for suffix matching, because the prompts com
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import time
@@ -33,14 +39,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from drafter_samples import Sample, counts
+from drafter_samples import Sample, counts, per_forward
 from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import headstart as hs
-from headstart.base.prompt_sets import read_prompt_set
+from headstart.base.errors import InvalidOption
+from headstart.base.prompt_sets import by_category, read_prompt_set
 from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
 
@@ -95,16 +102,53 @@ Rounds = list[list[Group]]
 """[round][group]"""
 
 
-def read(path: Path, tokenizer: Any, room: int, per_kind: int | None) -> list[Item]:
-    """The prompts that fit, through the chat template, at most so many of each kind."""
+def read(
+    path: Path, tokenizer: Any, room: int, per_kind: int | None = None, kinds: Sequence[str] | None = None
+) -> list[Item]:
+    """The prompts that fit, through the chat template: at most so many of each kind, spread evenly over those of the
+    file, since neighbours are often alike. kinds: those that are asked for; None is all.
+
+    Raises:
+        InvalidOption: the file has no prompt of a kind, or none that fits.
+    """
+    by_kind = by_category(read_prompt_set(path))
+    missing = [kind for kind in kinds or () if kind not in by_kind]
+    if missing:
+        raise InvalidOption(
+            f"{path.name} has no prompts of the kind {missing[0]!r}", hint=f"it has {', '.join(by_kind)}"
+        )
     found: list[Item] = []
-    for given in read_prompt_set(path):
-        item = templated(tokenizer, given)
-        ids = item.prompt if isinstance(item.prompt, list) else list(tokenizer(item.prompt)["input_ids"])
-        taken = sum(each.kind == item.category for each in found)
-        if len(ids) < room and (per_kind is None or taken < per_kind):
-            found.append(Item(tuple(ids), item.category, item.name))
+    for kind in by_kind if kinds is None else kinds:
+        fitting: list[Item] = []
+        for given in by_kind[kind]:
+            item = templated(tokenizer, given)
+            ids = item.prompt if isinstance(item.prompt, list) else list(tokenizer(item.prompt)["input_ids"])
+            if len(ids) < room:
+                fitting.append(Item(tuple(ids), kind, item.name))
+        if not fitting:
+            raise InvalidOption(
+                f"no prompt of the kind {kind!r} has fewer than {room} tokens", hint="raise --max-length"
+            )
+        count = len(fitting) if per_kind is None else min(per_kind, len(fitting))
+        found += [fitting[i * len(fitting) // count] for i in range(count)]
     return found
+
+
+def asked(path: Path, items: Sequence[Item]) -> dict[str, Any]:
+    """Which prompts were asked, for whoever has the same file: its name and SHA-256; by kind, the number of each and
+    the tokens of the prompts."""
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()
+    of_kinds = {kind: [item for item in items if item.kind == kind] for kind in dict.fromkeys(i.kind for i in items)}
+    return {
+        "file": path.name,
+        "sha256": digest,
+        "count": len(items),
+        "kinds": {
+            kind: {"names": [item.name for item in those], "tokens": [len(item.prompt) for item in those]}
+            for kind, those in of_kinds.items()
+        },
+    }
 
 
 class Cell:
@@ -197,6 +241,12 @@ def facts(mine: Rounds, plain: Rounds, groups: Sequence[Sequence[Item]]) -> dict
         found["kinds"] = {
             kind: median(x for i in everything if groups[i][0].kind == kind for x in each[i]) for kind in kinds
         }
+        found["tokens_per_forward_by_kind"] = {
+            kind: per_forward(
+                [s for row in mine for i in everything if groups[i][0].kind == kind for s in row[i].samples]
+            )
+            for kind in kinds
+        }
         found["prompts"] = {group[0].name: median(each[i]) for i, group in enumerate(groups)}
     return found
 
@@ -228,6 +278,19 @@ def table(title: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
     return made
 
 
+def table_of_kinds(title: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Speed over plain decoding by kind of prompt, and tokens per forward."""
+    made = Table(title=title)
+    made.add_column("")
+    drafted = {name: of for name, of in found.items() if name != PLAIN and "kinds" in of}
+    for name in drafted:
+        made.add_column(name, justify="right")
+    for kind in found[PLAIN].get("kinds", ()):
+        of_kind = ((of["kinds"][kind], of["tokens_per_forward_by_kind"][kind]) for of in drafted.values())
+        made.add_row(kind, *(f"{over:.2f} ({tokens:.2f})" for over, tokens in of_kind))
+    return made
+
+
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--target", required=True, help="directory or hub id of a chat model")
@@ -242,6 +305,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         "--all", action="store_true", help=f"batch sizes 1 and 8, and besides --drafter these: {', '.join(ALL)}"
     )
     parser.add_argument("--prompts", type=Path, default=PROMPTS, help="Spec-Bench-shaped JSONL (%(default)s)")
+    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kinds of prompts, by their names in the file (all)")
     parser.add_argument("--per-kind", type=int, help="prompts of each kind (all)")
     parser.add_argument("--max-tokens", type=int, default=128, help="of an answer (%(default)s)")
     parser.add_argument("--max-length", type=int, default=2048, help="(%(default)s)")
@@ -266,7 +330,7 @@ def main(argv: list[str] | None = None) -> None:
     console = Console(width=None if sys.stdout.isatty() else 200)
     provenance = Provenance.now("headstart", "torch", "transformers")
     target = hs.Target(args.target, dtype=args.dtype, quantize=args.quantize, max_length=args.max_length)
-    items = read(args.prompts, target.tokenizer, args.max_length - args.max_tokens, args.per_kind)
+    items = read(args.prompts, target.tokenizer, args.max_length - args.max_tokens, args.per_kind, args.kinds)
     label = Path(args.target).resolve().name
     engines = {
         batch: {PLAIN: target.engine(None, max_batch_size=batch)}
@@ -295,9 +359,12 @@ def main(argv: list[str] | None = None) -> None:
             cell.round(samplings(items, lengths, cell.temperature, args))
         for cell in cells:
             tables[cell.name] = cell.facts()
-            console.print(table(f"{label}, {kind}, {cell.name}, rounds: {number + 1}", tables[cell.name]))
+            title = f"{label}, {kind}, {cell.name}, rounds: {number + 1}"
+            console.print(table(title, tables[cell.name]))
+            if cell.batch == 1:
+                console.print(table_of_kinds("over plain (tokens per forward), by kind", tables[cell.name]))
         record = {
-            "prompts": {"file": args.prompts.name, "count": len(items), "kinds": len({i.kind for i in items})},
+            "prompts": asked(args.prompts, items),
             "max_tokens": args.max_tokens,
             "answer_tokens": lengths,
             "rounds": number + 1,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.engine.engine import Engine
     from headstart.loading.load import Target, load
+    from headstart.loading.stack import Stack
 
 __version__ = version("headstart")
 
@@ -51,6 +52,7 @@ __all__ = [
     "Sampling",
     "Seconds",
     "Speculation",
+    "Stack",
     "Stats",
     "Step",
     "Structure",
@@ -70,5 +72,6 @@ __getattr__ = lazily(
         "engine.engine": "Engine",
         "drafters.matching.suffix_store": "SuffixStore",
         "loading.load": "Target load",
+        "loading.stack": "Stack",
     },
 )

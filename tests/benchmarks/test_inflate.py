@@ -13,6 +13,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from headstart.model.recipes import find_recipe
+
 SMALL = {"hidden": 32, "layers": 2, "intermediate": 48, "heads": 4, "kv_heads": 2}
 
 
@@ -76,6 +78,7 @@ def test_the_function_is_kept(inflate: ModuleType, tmp_path: Path, tied: bool, l
     assert sum(p.numel() for p in large.parameters()) == parameters
     assert inflate.Size.of(large.config) == size
     assert large.config.inflated_from == {"name": "source", **SMALL}
+    assert find_recipe(large.config) is not None, "it runs on the decoders on which its source runs"
     ids = torch.randint(300, (2, 40), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         torch.testing.assert_close(large(ids).logits, small(ids).logits, atol=1e-4, rtol=0)

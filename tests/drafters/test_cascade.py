@@ -105,7 +105,7 @@ def test_what_a_copying_member_would_have_drafted_is_passed_on() -> None:
 class Shown(Counting):
     """A drafter whose rows may end with what is certain to come; it notes what it is shown."""
 
-    reads_certain = True
+    reads_unsettled = True
 
     def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         self.shown = [context.tokens for context in contexts]
@@ -119,7 +119,7 @@ def test_behind_what_is_certain_only_those_draft_that_read_it_or_copy() -> None:
     plain = replace(context(0, 3), room=9)
     run = Draft.chain([2])
     row = as_if_come(replace(plain, tokens=(1, 2, 3, 1)), run)
-    assert (row.tokens, row.certain) == ((1, 2, 3, 1, 2), 1)
+    assert (row.tokens, row.unsettled) == ((1, 2, 3, 1, 2), 1)
     (copied,) = cascade.propose([row])
     assert (copied.source, copied.tokens) == ("ngram", (3, 1, 2)), "what followed 1, 2 before"
     (drafted,) = cascade.propose([as_if_come(replace(plain, tokens=(1, 2, 3, 1, 4)), Draft.chain([6]))])

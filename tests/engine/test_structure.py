@@ -180,8 +180,8 @@ class Reading(Drafter):
     name = "reading"
     default_budget = 1
 
-    def __init__(self, *, reads_certain: bool) -> None:
-        self.reads_certain = reads_certain
+    def __init__(self, *, reads_unsettled: bool) -> None:
+        self.reads_unsettled = reads_unsettled
         self.shown: list[tuple[int, ...]] = []
 
     def propose(self, rows: Any) -> list[Draft]:
@@ -198,7 +198,7 @@ LETTERS = [byte_tokenizer().convert_tokens_to_ids(letter) for letter in "ab"]
 
 def test_a_drafter_that_reads_what_is_certain_guesses_behind_it(target: hs.Target) -> None:
     sampling = Sampling(max_tokens=120, seed=3, structure=Structure("regex", "([ab]-[+]-){20}"))
-    drafters = [Reading(reads_certain=reads) for reads in (False, True)]
+    drafters = [Reading(reads_unsettled=reads) for reads in (False, True)]
     outs = [target.engine(drafter, pacing="fixed").generate(PROMPT, sampling) for drafter in drafters]
     for out, drafter in zip(outs, drafters, strict=True):
         assert re.fullmatch("([ab]-[+]-){20}", out.text)
@@ -214,7 +214,7 @@ def test_in_a_list_too_a_drafter_guesses_behind_what_is_certain(target: hs.Targe
     sampling = Sampling(max_tokens=120, seed=3, structure=Structure("regex", "([ab]-[+]-){20}"))
     outs = {}
     for reads in (False, True):
-        reading = Reading(reads_certain=reads)
+        reading = Reading(reads_unsettled=reads)
         drafters = [NgramDrafter(longest=9, shortest=8), reading]
         outs[reads] = out = target.engine(drafters, pacing="fixed").generate(PROMPT, sampling)
         assert re.fullmatch("([ab]-[+]-){20}", out.text)

@@ -36,11 +36,13 @@ from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.drafters.translated import TranslatedDraft
+from headstart.engine.stacked import StackedDrafter, inner_drafter
 from headstart.loading.assembly import assemble
 from headstart.model import int4
 from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
+from headstart.pacing import FixedPacing
 from headstart.types import Drafting, Rule, Sampling, Structure
 from support.matrix_distributions import EOS, LETTERS, VOCAB, Text, tokenizer
 from support.matrix_targets import ARCHITECTURES, CONTEXT, HEADS, LLAMA, WIDTH, Architecture
@@ -212,6 +214,20 @@ class Workshop:
         made = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32).to(self.device)
         quantize = "int4" if int4.can_run(torch.device(self.device)) else None
         return ModelRunner(adopt(made), max_length=CONTEXT, quantize=quantize)
+
+    def stacked(self, model: ModelRunner, drafter: Drafter, name: str = "stack") -> StackedDrafter:
+        """A draft LM for which another drafter guesses, three tokens or nodes in each of its steps."""
+        cache = model.new_cache(self.slots)
+        inner = inner_drafter(drafter, model, cache)
+        return StackedDrafter(model, cache, inner, FixedPacing(3), name=name, vocab_size=VOCAB)
+
+    def near(self) -> ModelRunner:
+        return self.runner(self.checkpoint(near=True))
+
+    def deep(self) -> StackedDrafter:
+        """The 4-bit copy, for which a draft LM guesses, for which a list guesses: n-gram and the 4-bit copy."""
+        middle = self.stacked(self.near(), Cascade([NgramDrafter(shortest=2), self.self_int4()]), "middle")
+        return self.stacked(self._rounded(), middle)
 
     def parallel(self, **options: Any) -> ParallelDraft:
         """The same with a mask token, which it was not trained with: the later guesses are poor."""
@@ -445,6 +461,16 @@ ENTRIES = (
         nodes=6,
         seeds=32,
         quick=False,
+    ),
+    Entry("stack: draft LM (n-gram)", lambda shop: shop.stacked(shop.near(), NgramDrafter())),
+    Entry("stack: 4-bit copy (draft LM, chain)", lambda shop: shop.stacked(shop._rounded(), shop.draft()), seeds=32),
+    Entry(
+        "stack: draft LM (4-bit copy, tree sampled)",
+        lambda shop: shop.stacked(shop.near(), shop.self_int4(tree="sampled")),
+        quick=False,
+    ),
+    Entry(
+        "stack: 4-bit copy (draft LM (n-gram, 4-bit copy))", lambda shop: shop.deep(), nodes=4, seeds=32, quick=False
     ),
     Entry("parallel draft LM, chain", lambda shop: shop.parallel(), quick=False),
     Entry("parallel draft LM, tree top-k", lambda shop: shop.parallel(tree="top-k"), nodes=6, quick=False),

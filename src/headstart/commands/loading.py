@@ -40,7 +40,8 @@ DRAFTER = option(
     "target's checkpoint), or the path or hub id of a small model (also a .gguf file, or with a mask token as PARD's), "
     "of a trained exit, or of Medusa, EAGLE, P-EAGLE, DFlash or DSpark heads; with the bundled target also 'medusa' "
     "and 'eagle3', with SmolLM2-135M-Instruct 'eagle3'; 'ahead:' before a small model or 'early-exit' drafts while the "
-    "target verifies. Of several, in each step the first with a proposal drafts, unless a later one should do better.",
+    "target verifies; 'MODEL(DRAFTER, ...)' is a model with drafters of its own, as in 'self-int4(ngram)'. Of several, "
+    "in each step the first with a proposal drafts, unless a later one should do better.",
     "-d",
     panel=_SPECULATION,
 )

@@ -76,12 +76,11 @@ def beyond(drafter: Drafter, row: Row, tokens: Sequence[int], most: int) -> Draf
     return _given(drafter, "beyond", _no_guess)(row, tokens, most)
 
 
-def reads_certain(drafter: Drafter) -> bool:
-    """`reads_certain`: whether the rows that it is asked for may end with tokens that have not come but are certain to,
-    since a grammar leaves no other. A drafter that reads the text by itself reads them in the forward in which it reads
-    x0, and guesses behind them. One that needs the target's states cannot: there are none before the target's
-    forward."""
-    return bool(_given(drafter, "reads_certain", False))
+def reads_unsettled(drafter: Drafter) -> bool:
+    """`reads_unsettled`: whether the rows that it is asked for may end with tokens that have not come (see
+    `Row.unsettled`). A drafter that reads the text by itself reads them in the forward in which it reads x0, and
+    guesses behind them; the next row may have other tokens there."""
+    return bool(_given(drafter, "reads_unsettled", False))
 
 
 def taps(drafter: Drafter) -> tuple[int, ...]:

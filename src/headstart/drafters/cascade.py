@@ -66,26 +66,26 @@ class Cascade(Drafter):
     def _of(self, member: Drafter, rows: Sequence[Row]) -> Iterator[tuple[Row, Draft]]:
         """What a member drafts for those of these rows that it can be asked for. Where a row ends with tokens that have
         not come, that is a member that reads them, or one that copies and does not take them for text."""
-        asked = [row for row in rows if not row.certain or capabilities.reads_certain(member)]
+        asked = [row for row in rows if not row.unsettled or capabilities.reads_unsettled(member)]
         yield from zip(asked, member.propose(asked) if asked else (), strict=True)
         if member in self._copying:
             for row in rows:
-                if row.certain and not capabilities.reads_certain(member):
-                    come = replace(row, tokens=row.tokens[: -row.certain], certain=0)
-                    yield row, capabilities.beyond(member, come, row.tokens[-row.certain :], row.budget.nodes)
+                if row.unsettled and not capabilities.reads_unsettled(member):
+                    yield row, _beyond(member, row, (), row.budget.nodes)
 
     def beyond(self, row: Row, tokens: Sequence[int], most: int) -> Draft:
         """The first guess of a copying member that may draft at all."""
         for member in self._copying:
             nodes = min(most, _limited(row, member).budget.nodes)
-            if nodes > 0 and may_draft(member, row) and len(found := capabilities.beyond(member, row, tokens, nodes)):
+            found = _beyond(member, row, tokens, nodes) if nodes > 0 and may_draft(member, row) else Draft()
+            if len(found) and found.expected is None:  # one that is unsure lets a later member do better
                 return replace(found, source=member.name)
         return Draft()
 
     def _with_passed_over(self, row: Row, draft: Draft) -> Draft:
         """The draft, with what copying members that pacing passes over would have drafted: their acceptance shows when
         they should draft again."""
-        if not len(draft) or row.certain:
+        if not len(draft) or row.unsettled:
             return draft
         passed = []
         for member in self._copying:
@@ -101,6 +101,14 @@ class Cascade(Drafter):
     def release(self, request: int) -> None:
         for member in self.members:
             member.release(request)
+
+
+def _beyond(member: Drafter, row: Row, tokens: Sequence[int], most: int) -> Draft:
+    """What a copying member guesses after the row's text and these tokens; those that have not come are no text."""
+    if row.unsettled:
+        tokens = (*row.tokens[-row.unsettled :], *tokens)
+        row = replace(row, tokens=row.tokens[: -row.unsettled], unsettled=0)
+    return capabilities.beyond(member, row, tokens, most)
 
 
 def _limited(row: Row, member: Drafter) -> Row:

@@ -58,12 +58,13 @@ def without_asking(row: Row, drafter: Drafter, run: Draft) -> Draft | None:
 
 
 def as_if_come(row: Row, run: Draft) -> Row:
-    """The row once what is certain has come, for a drafter that `reads_certain`."""
+    """The row once what is certain has come, for a drafter that `reads_unsettled`."""
     room = row.room - len(run)
     state = row.sampling_state.after(run.tokens)
     tokens = (*row.tokens, *run.tokens)
+    unsettled = row.unsettled + len(run)
     budget = row.budget.within(room)
-    return replace(row, tokens=tokens, certain=len(run), sampling_state=state, room=room, budget=budget)
+    return replace(row, tokens=tokens, unsettled=unsettled, sampling_state=state, room=room, budget=budget)
 
 
 def behind(row: Row, drafter: Drafter, draft: Draft, run: Draft) -> Draft:

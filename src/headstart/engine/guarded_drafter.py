@@ -40,7 +40,7 @@ class GuardedDrafter:
             self.sources = tuple(str(part.name) for part in parts)
             self.taps = tuple(map(index, capabilities.taps(drafter)))
             self.draws = capabilities.draws(drafter)
-            self._reading = tuple(part for part in parts if capabilities.reads_certain(part))
+            self._reading = tuple(part for part in parts if capabilities.reads_unsettled(part))
             self.default_budget = index(drafter.default_budget)
         if self.taps and not 0 <= min(self.taps) <= max(self.taps) <= target.layers:
             raise InvalidOption(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from headstart.drafters.matching.text_index import TextIndex
     from headstart.engine.trace.recording import Recording
+    from headstart.model.cache import Slots
 
 _STEP = 256
 """Tokens by which contexts that fit into memory differ."""
@@ -217,7 +218,7 @@ class Assembly:
 
     def facts(self, runner: ModelRunner) -> Facts | None:
         """None where a drafter is an object of the user's own, about which nothing is known. runner: the target's."""
-        if any(each.drafter is not None for each in self.choice.drafters):
+        if any(each.drafter is not None for each in self.choice.whole):
             return None
         given = self.options
         return Facts(
@@ -234,6 +235,13 @@ class Assembly:
             headstart=version("headstart"),
         )
 
+    def _paced(self, facts: Facts | None, name: str, model: ModelRunner, cache: Slots, drafter: Drafter) -> Pacing:
+        """The pacing of a model in a stack of this name, for its drafter: of the kind of the engine's own, where that
+        has a name. The number of tokens that the user chooses is that of the stack's draft."""
+        kind = self.options.pacing if isinstance(self.options.pacing, str) else "adaptive"
+        known = None if facts is None else {**asdict(facts), "stack": name}
+        return make_pacing(kind, model, cache, drafter, None, known)
+
     def engine(self) -> Engine:
         """Read the weights that are still to be read, and make the engine.
 
@@ -245,10 +253,15 @@ class Assembly:
         for device, wanted in self.needs().items():
             preflight(wanted, device)
         given, runner = self.options, self.target.runner(self.quantize)
-        made = build(
-            self.choice.drafters, self.context(runner), self.drafts, ahead=given.ahead, threads=given.draft_threads
-        )
         facts = self.facts(runner)
+        made = build(
+            self.choice.drafters,
+            self.context(runner),
+            self.drafts,
+            partial(self._paced, facts),
+            ahead=given.ahead,
+            threads=given.draft_threads,
+        )
         engine = assemble(
             runner,
             self.target.tokenizer,

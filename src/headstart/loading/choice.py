@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from headstart.drafters.building import PREFIX, Kind
 from headstart.engine.guarded_drafter import asking
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
+from headstart.loading.stack import Stack, as_stack
 from headstart.model import loading
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.gguf.files import is_gguf
@@ -33,6 +34,8 @@ SELF_INT4 = "self-int4"
 NOTE = "headstart.json"
 """A file beside a target's config that may name the drafter to use: {"drafter": PATH OR HUB ID, OR A LIST}."""
 
+STACK = "stack"
+"""The kind of a draft model that has drafters of its own."""
 MTP = "mtp"
 """The name of a head that a checkpoint holds beside its model."""
 
@@ -52,7 +55,7 @@ class DrafterSpec:
     name: str
     """As the user gave it."""
     kind: str
-    """A key of `headstart.drafters.kinds()`, or "own"."""
+    """A key of `headstart.drafters.kinds()`, "own" or "stack"."""
     source: str | Path = ""
     """Where a head's weights are."""
     drafter: Drafter | None = None
@@ -61,6 +64,20 @@ class DrafterSpec:
     """The kind of drafter that is put around it, such as "ahead"; empty where there is none."""
     around: Wraps | None = None
     """How that is done, where the user has said so by an object."""
+    inner: tuple[DrafterSpec, ...] = ()
+    """Of a stack, what drafts for its model, which `source` names."""
+
+    @property
+    def model(self) -> str:
+        """The name of the causal LM that it runs; empty where it runs none."""
+        return {"draft": self.name, STACK: str(self.source)}.get(self.kind, "")
+
+    @property
+    def whole(self) -> Iterator[DrafterSpec]:
+        """This drafter, and those inside of it."""
+        yield self
+        for each in self.inner:
+            yield from each.whole
 
     @property
     def label(self) -> str:
@@ -80,6 +97,16 @@ class Choice:
     """The kind of tree that was found to go with them, where the user leaves it open."""
     k: int | None = None
     """The budget that was found to go with them, where the user leaves it open."""
+
+    @property
+    def whole(self) -> list[DrafterSpec]:
+        """The drafters, and those inside of them."""
+        return [found for each in self.drafters for found in each.whole]
+
+    @property
+    def models(self) -> list[str]:
+        """The names of all draft models."""
+        return [each.model for each in self.whole if each.model]
 
 
 def choose(
@@ -155,11 +182,16 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
     if not isinstance(asked, (str, Path)):
         if isinstance(asked, Wraps):
             return replace(_inner(asked.inner, target), wrapper=PREFIX[:-1], around=asked)
+        if isinstance(asked, Stack):
+            return _stacked(asked, target)
         return _own(asked)
     name = str(asked)
     wrapper, colon, inner = name.partition(":")
     if colon and weights_of_kind(wrapper) == "drafter":
         return replace(_inner(inner, target), wrapper=wrapper)
+    stack = as_stack(name)
+    if stack is not None:
+        return _stacked(stack, target)
     if name in ("auto", "none"):
         raise InvalidOption(
             f"{name!r} cannot be there in a list of drafters",
@@ -183,6 +215,31 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
     return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
+
+
+def _stacked(asked: Stack, target: str) -> DrafterSpec:
+    """A draft model with drafters of its own.
+
+    Raises:
+        InvalidOption: what is to have drafters is no model, or one of them drafts ahead.
+    """
+    model = _wanted(asked.model, target)
+    if model.kind != "draft" or model.wrapper:
+        raise InvalidOption(
+            f"drafter={asked.label!r}: {asked.model} is no model that can have a drafter of its own",
+            hint='a stack begins with "self-int4", or with the path or hub id of a causal LM',
+        )
+    if asked.model == loading.BUNDLED:
+        target = str(loading.resolve(loading.BUNDLED, "draft"))
+    elif asked.model != SELF_INT4:
+        target = str(asked.model)
+    inner = choose(target, asked.drafters).drafters
+    if any(each.wrapper for each in inner):
+        raise InvalidOption(
+            f"drafter={asked.label!r}: inside of a stack nothing drafts ahead",
+            hint=f"leave {PREFIX!r} out",
+        )
+    return DrafterSpec(asked.label, STACK, asked.model, inner=inner)
 
 
 def holds_mtp(target: str) -> bool:

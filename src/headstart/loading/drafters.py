@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
+from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, IncompatibleTokenizer, InvalidOption
 from headstart.drafters import BuildContext, Drafter, Foresees, NoDrafter, capabilities
 from headstart.drafters.building import definition_of
 from headstart.drafters.cascade import Cascade
 from headstart.loading.checkpoint import Checkpoint
-from headstart.loading.choice import SELF_INT4, DrafterSpec
+from headstart.loading.choice import SELF_INT4, STACK, DrafterSpec
 from headstart.model.tokens.tokenizers import differences
+
+if TYPE_CHECKING:
+    from headstart.model.cache import Slots
+    from headstart.model.runner import ModelRunner
+    from headstart.pacing import Pacing
+
+Pace = Callable[[str, "ModelRunner", "Slots", Drafter], "Pacing"]
+"""From the name of a stack, its model, a cache of that and what drafts for it to the pacing of that drafter."""
 
 
 def build(
     wanted: Sequence[DrafterSpec],
     context: BuildContext,
     drafts: Mapping[str, Checkpoint],
+    pace: Pace,
     *,
     ahead: bool = False,
     threads: int | None = None,
 ) -> Drafter:
     """The drafter, or several as one; `NoDrafter` for plain decoding.
 
-    context: what all of them are built with. drafts: the draft models, by name. ahead: whether all that can draft ahead
-    of the target are to. threads: of those, see `headstart.Ahead`.
+    context: what all of them are built with. drafts: the draft models, by name. pace: of the models of stacks. ahead:
+    whether all that can draft ahead of the target are to. threads: of those, see `headstart.Ahead`.
 
     Raises:
         InvalidOption: `ahead` or `threads` is given, and none of them can draft ahead.
     """
     context = replace(context, apart=ahead)
-    members = [_build(each, context, drafts.get(each.name), last=each is wanted[-1]) for each in wanted]
+    members = _members(wanted, context, drafts, pace)
     if ahead:
         members = [_around("ahead", each, context, threads) if isinstance(each, Foresees) else each for each in members]
     if (ahead or threads is not None) and all(capabilities.in_turn(each) is each for each in members):
@@ -46,8 +56,17 @@ def build(
     return members[0] if len(members) == 1 else Cascade(members)
 
 
-def _build(wanted: DrafterSpec, context: BuildContext, draft: Checkpoint | None, *, last: bool) -> Drafter:
-    made = wanted.drafter or _made(wanted, replace(context, last=last), draft)
+def _members(
+    wanted: Sequence[DrafterSpec], context: BuildContext, drafts: Mapping[str, Checkpoint], pace: Pace
+) -> list[Drafter]:
+    return [_build(each, replace(context, last=each is wanted[-1]), drafts, pace) for each in wanted]
+
+
+def _build(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Checkpoint], pace: Pace) -> Drafter:
+    if wanted.kind == STACK:
+        made = _stacked(wanted, context, drafts, pace)
+    else:
+        made = wanted.drafter or _made(wanted, context, drafts.get(wanted.name))
     if wanted.around is not None:
         return wanted.around.around(made)
     return _around(wanted.wrapper, made, context, None) if wanted.wrapper else made
@@ -68,6 +87,45 @@ def _made(wanted: DrafterSpec, context: BuildContext, draft: Checkpoint | None) 
         if ours is not None and theirs is not None and differences(ours, theirs):
             kind = "translated"
     return _built(kind, context)
+
+
+def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Checkpoint], pace: Pace) -> Drafter:
+    """A model with drafters of its own, which are built as if it were the target.
+
+    Raises:
+        IncompatibleTokenizer: its tokens are not the target's.
+    """
+    from headstart.engine.stacked import StackedDrafter, inner_drafter  # few drafters are stacks
+
+    checkpoint, own = drafts[str(wanted.source)], wanted.source == SELF_INT4
+    ours, theirs = context.target_tokenizer, checkpoint.tokenizer
+    if ours is not None and theirs is not None and differences(ours, theirs):
+        raise IncompatibleTokenizer(
+            f"drafter={wanted.name!r}: {wanted.source} has other tokens than the target",
+            hint="a model with other tokens can draft, but not with a drafter of its own: name it alone",
+        )
+    model = checkpoint.runner("int4" if own else context.quantize or "none")
+    cache = model.new_cache(context.slots)
+    inside = replace(
+        context,
+        target=model,
+        target_source=context.target_source if own else checkpoint.source,
+        budget=None,
+        residual=None,
+        store=None,
+    )
+    members = _members(wanted.inner, inside, drafts, pace)
+    drafter = inner_drafter(members[0] if len(members) == 1 else Cascade(members), model, cache)
+    pacing = pace(wanted.name, model, cache, drafter)
+    return StackedDrafter(
+        model,
+        cache,
+        drafter,
+        pacing,
+        name=wanted.name,
+        vocab_size=context.target.vocab_size,
+        budget=context.budget,
+    )
 
 
 def _around(kind: str, inner: Drafter, context: BuildContext, threads: int | None) -> Drafter:

@@ -22,6 +22,7 @@ from headstart.loading.assembly import Assembly, check_store
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
 from headstart.loading.choice import SELF_INT4, Choice, DrafterName, choose
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.loading.stack import Stack
 from headstart.model import loading, native
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
@@ -31,8 +32,8 @@ from headstart.types import Rule
 if TYPE_CHECKING:
     from headstart.drafters.matching.text_index import TextIndex
 
-AnyDrafter = DrafterName | Drafter
-"""A name, a path, a hub id, or a drafter of one's own."""
+AnyDrafter = DrafterName | Drafter | Stack
+"""A name, a path, a hub id, a stack, or a drafter of one's own."""
 
 
 class Target:
@@ -102,7 +103,8 @@ class Target:
                 request's `Drafting.prediction`), the directory, .gguf file or hub id of a causal LM, "self-int4" (the
                 target's own weights on 4 bits), the directory or hub id of a trained exit or of Medusa, EAGLE, P-EAGLE,
                 DFlash or DSpark heads, "ahead:" before the name of a draft model or of early exit (it then drafts while
-                the target verifies), a `Drafter` of your own, or a list of these: per step, the first that has a draft
+                the target verifies), "MODEL(DRAFTER, ...)" or a `headstart.Stack` (a draft model with drafters of its
+                own), a `Drafter` of your own, or a list of these: per step, the first that has a draft
                 drafts, unless a later one should do better; its last may be "auto". With the bundled target also
                 "medusa" and "eagle3", with SmolLM2-135M-Instruct "eagle3".
             options: see `EngineOptions`.
@@ -119,7 +121,7 @@ class Target:
                 check_quantize("draft_quantize", given.draft_quantize, place)
             last = drafter[-1:] if isinstance(drafter, Sequence) and not isinstance(drafter, str) else [drafter]
             choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
-            drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
+            drafts = {name: self.draft(name, place) for name in choice.models}
             return Assembly(
                 self.checkpoint, self.options.quantize, self.device, choice, drafts, place, given,
                 index=self._index(given, choice), fitting=self.options.max_length == "auto",
@@ -133,7 +135,7 @@ class Target:
         """
         if given.index is None:
             return None
-        if not any(each.kind in ("ngram", "suffix") for each in choice.drafters):
+        if not any(each.kind in ("ngram", "suffix") for each in choice.whole):
             raise InvalidOption("index: none of the drafters copies from one", hint="add 'ngram' or 'suffix' to them")
         from headstart.drafters.matching.text_index import TextIndex  # few engines have one
 

@@ -9,6 +9,7 @@ which is what makes rule "coupled", and every point-mass draft, give one text pe
 one round of speculation and carry that round's start as their lane. Without it the rule would be wrong:
 block verification looks at the uniform draws and draft tokens of *later* positions before it settles for a shorter
 path, so noise met again at the same position in the next round would be conditioned on the first round's outcome.
+STACK makes a seed of its own for what a drafter decides within a round (`Noise.of_stack`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Purpose(IntEnum):
     TOKEN = 1
     ACCEPT = 2
     DRAFT = 3
+    STACK = 4
 
 
 def _mix(z: int) -> int:
@@ -74,6 +76,11 @@ class Noise:
         for part in (position, int(purpose), lane):
             key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
         return key
+
+    def of_stack(self, position: int) -> Noise:
+        """The noise of a drafter that judges guesses of its own in the round that begins there: it has nothing in
+        common with this one, nor with that of another round."""
+        return Noise(self._key(position, Purpose.STACK, position))
 
     def uniform(self, position: int, purpose: Purpose, lane: int = 0, index: int = 0) -> float:
         """One number in (0, 1); `index` numbers the draws that share a position, purpose and lane."""

@@ -26,8 +26,9 @@ class Row:
     """All committed tokens; the last one is x0, the pending token."""
     prompt_tokens: int = field(default=0, kw_only=True)
     """How many of them are the prompt's."""
-    certain: int = field(default=0, kw_only=True)
-    """How many of the last tokens have not come yet but are certain to, since a grammar leaves no other."""
+    unsettled: int = field(default=0, kw_only=True)
+    """How many of the last tokens have not come yet: a grammar leaves no other, or a drafter that is a target itself
+    has written them for a target that has not judged them (`headstart.Stack`). Those may be taken back."""
     sampling_state: SamplingState
     """The request's sampling processors, for drafters that draw from a distribution of their own."""
     noise: Noise

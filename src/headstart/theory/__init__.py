@@ -56,15 +56,17 @@ if TYPE_CHECKING:
         ssd_bound,
         ssd_speedup,
     )
+    from headstart.theory.stacks import draft_steps, stacked_speedup
     from headstart.theory.trees import Shape, best_tree, tree_tokens
 
 __all__ = [
-    "BestK", "DraftCost", "Machine", "Model", "Routing", "Shape", "SsdAccount", "StepCosts", "VerifyCost", "acceptance",
-    "acceptance_at", "alpha_c_table", "alpha_k_table", "batch_hit_rate", "batch_speedup", "best_k", "best_tree",
-    "block_tokens", "break_even_alpha", "break_even_hit", "ceiling", "coupled_acceptance", "coupled_floor",
-    "crossover_batch", "expected_tokens", "expected_tokens_by_position", "fan_outs", "forward_seconds", "hit_rate",
-    "paying_batch", "point_acceptance_at", "round_cost", "round_hit_rate", "speedup", "speedup_by_position",
-    "ssd_account", "ssd_batch", "ssd_bound", "ssd_speedup", "tree_speedup", "tree_tokens", "verify_cost",
+    "BestK", "DraftCost", "Machine", "Model", "Routing", "Shape", "SsdAccount", "StepCosts", "VerifyCost",
+    "acceptance", "acceptance_at", "alpha_c_table", "alpha_k_table", "batch_hit_rate", "batch_speedup", "best_k",
+    "best_tree", "block_tokens", "break_even_alpha", "break_even_hit", "ceiling", "coupled_acceptance",
+    "coupled_floor", "crossover_batch", "draft_steps", "expected_tokens", "expected_tokens_by_position", "fan_outs",
+    "forward_seconds", "hit_rate", "paying_batch", "point_acceptance_at", "round_cost", "round_hit_rate", "speedup",
+    "speedup_by_position", "ssd_account", "ssd_batch", "ssd_bound", "ssd_speedup", "stacked_speedup",
+    "tree_speedup", "tree_tokens", "verify_cost",
 ]  # fmt: skip
 
 __getattr__ = lazily(
@@ -78,5 +80,6 @@ __getattr__ = lazily(
     "tree_speedup verify_cost",
     ssd="SsdAccount batch_hit_rate break_even_hit fan_outs hit_rate round_hit_rate ssd_account ssd_batch ssd_bound "
     "ssd_speedup",
+    stacks="draft_steps stacked_speedup",
     trees="Shape best_tree tree_tokens",
 )

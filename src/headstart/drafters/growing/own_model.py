@@ -134,7 +134,7 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         chunk: tokens that the model reads in one forward.
     """
 
-    reads_certain = True
+    reads_unsettled = True
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         if row.request not in self._memories:
             self._memories[row.request] = DraftedText(*self._seat(row, row.tokens))
         memory: DraftedText = self._memories[row.request]
-        memory.follow(row.tokens, self.cache)
+        memory.follow(row.tokens, self.cache, row.unsettled)
         return memory
 
     def _next(self, live: Sequence[GrowingChain]) -> Tensor:
@@ -225,8 +225,8 @@ class DraftedText(CachedText):
         """The `GrowingChain` or `GrowingTree` that was drafted last."""
         self._committed = len(cached)
 
-    def follow(self, tokens: Sequence[int], cache: Slots) -> None:
-        """Compare with the committed tokens; only what is newer than the last time can differ."""
+    def follow(self, tokens: Sequence[int], cache: Slots, unsettled: int = 0) -> None:
+        """Compare with a text; only what is newer than the last time, or was unsettled then, can differ."""
         same = min(self._committed, len(self.cached))
         # x0 is always fed again: its logits are the first draft's distribution
         last = len(tokens) - 1
@@ -240,7 +240,7 @@ class DraftedText(CachedText):
             self.cached += tokens[same : same + len(path)]
         self.tree = Draft()
         self.feed = list(tokens[len(self.cached) :])
-        self._committed = len(tokens)
+        self._committed = len(tokens) - unsettled
 
     def uncover(self, length: int, cache: Slots) -> None:
         """Keep the first `length` tokens as text; what was read behind them becomes the tree, a chain."""

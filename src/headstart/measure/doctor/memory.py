@@ -115,11 +115,11 @@ def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compa
         HeadstartError: it cannot draft for this target, or does not fit.
     """
     compatibility, needs = _COPIES, []
-    for wanted in choose(target.source, list(candidate.drafters)).drafters:
-        if wanted.kind == "draft":
-            draft = target.draft(wanted.name)
+    for wanted in choose(target.source, list(candidate.drafters)).whole:
+        if wanted.model:
+            draft = target.draft(wanted.model)
             compatibility = compare(target.checkpoint, draft)
-            own = wanted.name == SELF_INT4
+            own = wanted.model == SELF_INT4
             need = draft.need(memory.slots, "int4" if own else "auto")
             needs.append(replace(need, name=f"{SELF_INT4} while it is made") if own else need)
         elif weights_of_kind(wanted.kind) == "head":

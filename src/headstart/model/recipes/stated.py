@@ -26,7 +26,7 @@ _SAYS_NOTHING = frozenset({
     "rope_scaling", "rope_parameters", "output_router_logits", "router_aux_loss_coef", "n_positions", "n_ctx",
     "max_window_layers", "use_mamba_kernels", "pretraining_tp", "base_model_tp_plan", "base_model_pp_plan",
     "num_labels", "finetuning_task", "task_specific_params", "tokenizer_class", "prefix", "sep_token_id",
-    "name_or_path", *LAYERS_AFTER,
+    "name_or_path", "inflated_from", *LAYERS_AFTER,
 })  # fmt: skip
 """Fields that change no logits of a decoder that only runs, or that are read elsewhere: tokens, dtype, positions (by
 the rotary module of transformers), how weights were drawn and are stored, and layers that only draft."""

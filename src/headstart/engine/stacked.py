@@ -1,0 +1,271 @@
+"""A drafter that is a target with a drafter: a model whose own text is guessed for, by the engine's own step loop.
+
+A large draft model guesses well and slowly. It is slow for the reason for which every model is: it reads its weights
+for each token. So it gets a drafter of its own, and writes several tokens of a draft in one forward. What it writes has
+the model's own distribution whatever its drafter does, by the same rule; that distribution is the q by which the outer
+target judges the draft. Nothing here decides what is kept: a round of the outer engine is a few steps of an inner one,
+on a text that is taken back to where the outer one says it ends. The inner drafter may be a stack again.
+
+Under rule "coupled" the inner model draws with the target's own noise, as any draft model does, and judges by the same
+rule, so that a seed gives one text. Under "exact" each round has noise of its own (`Noise.of_stack`): a decision of the
+inner rule must have nothing to do with one of the outer rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headstart.drafters import Drafter, Observation, Row, capabilities
+from headstart.drafters.cascade import Cascade
+from headstart.engine.guarded_drafter import GuardedDrafter, attach
+from headstart.engine.guards import GuardedPacing
+from headstart.engine.judging import HostJudge, Outcome
+from headstart.engine.loop import StepLoop
+from headstart.engine.request import Request
+from headstart.engine.scheduler import Scheduler
+from headstart.rule.noise import Purpose
+from headstart.types import Budget, Draft, Speculation, Step
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headstart.model.cache import Slots
+    from headstart.model.runner import ModelRunner
+    from headstart.pacing import Pacing
+
+BUDGET, LONGEST = 7, 15
+"""Tokens of a draft where nobody chooses a number, and of the longest."""
+CHUNK = 512
+"""Prompt tokens that the inner model reads in one forward."""
+
+
+class StackedDrafter(Drafter):
+    """Chains drawn from a model that has a drafter of its own.
+
+    Args:
+        model: what drafts; its tokens are the target's.
+        cache: of the model, unused but for measurements, with a slot for each request that runs at once.
+        drafter: guesses for the model; see `inner_drafter`.
+        pacing: decides how much the drafter guesses for the model.
+        name: of the stack.
+        vocab_size: entries of the target's logits.
+        budget: tokens of a draft where the user chooses no number.
+    """
+
+    draws = True
+    limit = LONGEST
+    reads_unsettled = True
+
+    def __init__(
+        self,
+        model: ModelRunner,
+        cache: Slots,
+        drafter: Drafter,
+        pacing: Pacing,
+        *,
+        name: str,
+        vocab_size: int,
+        budget: int | None = None,
+    ) -> None:
+        self.name = name
+        self.default_budget = BUDGET if budget is None else budget
+        self.model = model
+        self.cache = cache
+        self.inner = drafter
+        guarded = GuardedDrafter(drafter, model)
+        self._texts: dict[int, _Text] = {}
+        self._targets_cache: Slots | None = None
+        self._rounds = _Rounds(
+            cache,
+            prefill_chunk=CHUNK,
+            purpose=Purpose.DRAFT,
+            drafts_matter=True,
+            states_matter=bool(guarded.taps),
+        )
+        self._loop = StepLoop(model, cache, self._rounds, guarded, GuardedPacing(pacing), _Judge(vocab_size))
+        self._loop.recorders.add(_record)
+
+    def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- it runs on a model of its own
+        self._targets_cache = cache
+
+    def weights(self) -> Iterable[Tensor]:
+        yield from self.model.weights()
+        for part in capabilities.parts(self.inner):
+            yield from capabilities.weights(part)
+
+    @property
+    def weights_in_words(self) -> str:
+        return self.model.weights_in_words
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        self.cache.keeps_texts = self._targets_cache is not None and self._targets_cache.keeps_texts
+        texts = [self._text(row) for row in rows]
+        while self._rounds.go_on(texts):
+            self._loop.step()
+        return [text.draft() for text in texts]
+
+    def release(self, request: int) -> None:
+        text = self._texts.pop(request, None)
+        if text is not None and text.slot is not None:
+            self._rounds.running = [text]
+            self._loop.end(text, "cancelled")
+
+    def _text(self, row: Row) -> _Text:
+        """The row's text, taken back to what it shares with what was written last, and with a draft to write."""
+        text = self._texts.get(row.request)
+        if text is None:
+            text = self._texts[row.request] = _Text(row, self.model.max_length)
+        elif text.slot is not None:
+            self.cache.rewind(text.slot, text.shared(row, self.cache.lengths[text.slot]))
+        text.begin(row, min(row.budget.nodes, self.cache.most_drafted), self.model.vocab_size)
+        return text
+
+
+def inner_drafter(drafter: Drafter, model: ModelRunner, cache: Slots) -> Cascade:
+    """A drafter, or a list of them, attached to the model that it guesses for in a stack. In a list, members that copy
+    are told what is unsettled, and do not index it."""
+    listed = drafter if isinstance(drafter, Cascade) else Cascade([drafter])
+    attach(listed, model, cache)
+    return listed
+
+
+class _Text(Request):
+    """One request of the outer engine, as the inner one runs it: a text that may be taken back, and the draft that is
+    being written behind it."""
+
+    def __init__(self, row: Row, limit: int) -> None:
+        super().__init__(
+            row.request,
+            row.tokens[: row.prompt_tokens] or row.tokens,
+            row.sampling,
+            seed=row.noise.seed,
+            sampling_state=row.sampling_state,
+            stop_ids=frozenset(),
+            limit=limit,
+            speculation=Speculation(True, ""),
+            drafting=replace(row.drafting, sources=None, max_draft_tokens=None),
+            decode=lambda _: "",
+        )
+        self.purpose = row.purpose
+        self.reproducible = row.reproducible
+        self._settled = self._begun = self._wanted = 0
+        self._readable = True
+        self._q: list[NDArray[np.float32]] = []
+
+    def shared(self, row: Row, held: int) -> int:
+        """How many of the tokens that the cache holds are those of the row's text. x0 is always read again."""
+        end = min(held, len(row.tokens) - 1)
+        same = min(self._settled, end)
+        while same < end and self.tokens[same] == row.tokens[same]:
+            same += 1
+        return same
+
+    def begin(self, row: Row, nodes: int, vocab_size: int) -> None:
+        """A draft of so many nodes behind the row's text; none where the model has no embedding of a token."""
+        self._readable = self._readable and all(token < vocab_size for token in row.tokens[self._settled :])
+        self.tokens = list(row.tokens)
+        self._settled, self._begun = len(row.tokens) - row.unsettled, len(row.tokens)
+        self._wanted = min(nodes, self.limit - len(row.tokens)) if self._readable else 0
+        self._q = []
+        self.finish_reason = self.error = None
+        # no log-probabilities of drafts; and all that was drafted is to be judged, so nothing ends it
+        self.sampling = replace(row.sampling, logprobs=None)
+        self.sampling_state = row.sampling_state.filtered(self.sampling)
+        self.noise = row.noise if row.purpose is Purpose.TOKEN else row.noise.of_stack(len(row.tokens))
+
+    @property
+    def written(self) -> int:
+        """Tokens of the draft so far; they are unsettled."""
+        return len(self.tokens) - self._begun
+
+    @property
+    def unfinished(self) -> bool:
+        return self.finish_reason is None and self.written < self._wanted
+
+    @property
+    def room(self) -> int:
+        return max(0, self._wanted - self.written - 1) if self.speculation.on else 0
+
+    @property
+    def unsettled(self) -> int:
+        return len(self.tokens) - self._settled
+
+    @property
+    def seeded(self) -> bool:
+        return self.reproducible
+
+    def extend(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        taken = tuple(tokens[: self._wanted - self.written])
+        self.tokens += taken
+        self.sampling_state = self.sampling_state.after(taken)
+        return taken
+
+    def record(self, step: Step) -> None:
+        """Nothing is told of a draft in the making."""
+
+    def explain(self, budget: Budget) -> None:
+        """Nor why it is made so."""
+
+    def keep(self, observation: Observation) -> None:
+        """Note the distributions that a step's tokens were drawn from."""
+        found, path = observation.distributions, observation.step.path
+        if found is None or self.sampling.greedy:
+            return
+        at = [0, *(node + 1 for node in path)]
+        for place, token in enumerate(observation.step.tokens):
+            if place < len(at):
+                self._q.append(found[at[place]])
+            else:  # an end that a grammar leaves alone
+                certain = np.zeros_like(self._q[-1])
+                certain[token] = 1
+                self._q.append(certain)
+
+    def draft(self) -> Draft:
+        tokens = self.tokens[self._begun :]
+        if self.sampling.greedy or not tokens:
+            return Draft.chain(tokens)
+        return Draft.chain(tokens, torch.from_numpy(np.stack(self._q)))
+
+
+def _record(observation: Observation, request: Request) -> None:
+    assert isinstance(request, _Text), "the loop runs nothing else"
+    request.keep(observation)
+
+
+class _Rounds(Scheduler):
+    """The texts whose drafts are being written; those whose drafts are whole wait in their slots."""
+
+    def go_on(self, texts: Sequence[_Text]) -> bool:
+        """Let those run that are not finished; whether there are any."""
+        unfinished = [text for text in texts if text.unfinished]
+        self.running = [text for text in unfinished if text.slot is not None]
+        self.waiting.extend(text for text in unfinished if text.slot is None and text not in self.waiting)
+        return bool(unfinished)
+
+    def _row(self, request: Request, feed: tuple[int, ...]) -> Row:
+        assert isinstance(request, _Text), "nothing else runs here"
+        row = super()._row(request, feed)
+        return replace(row, unsettled=request.unsettled, purpose=request.purpose)
+
+
+class _Judge(HostJudge):
+    """The rule that goes with the purpose of the rows, over the target's vocabulary: the model's may differ from it by
+    padding, which is never drafted."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__("exact")
+        self._coupled = HostJudge("coupled")
+        self._vocab_size = vocab_size
+
+    def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[Outcome]:
+        missing = self._vocab_size - logits.shape[-1]
+        fit = F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:, : self._vocab_size]
+        coupled = any(row.purpose is Purpose.TOKEN for row in rows)
+        return self._coupled.outcomes(rows, drafts, fit) if coupled else super().outcomes(rows, drafts, fit)

@@ -1,0 +1,82 @@
+"""`Stack`: a drafter that is a target with a drafter, by an object or in writing, "MODEL(DRAFTER, ...)"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headstart.base.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from headstart.drafters import Drafter
+
+_HINT = 'write "MODEL(DRAFTER)" or "MODEL(DRAFTER, DRAFTER)", such as "self-int4(ngram)"'
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A draft model with a drafter of its own: given to `headstart.load` where a drafter could be.
+
+    Raises:
+        InvalidOption: it has no drafter.
+    """
+
+    model: str | Path
+    """"self-int4", or the directory, .gguf file or hub id of a causal LM with the target's tokens."""
+    drafter: Drafter | str | Path | Stack | Sequence[Drafter | str | Path | Stack] = "ngram"
+    """What guesses for the model: as `headstart.load` takes it, for this model as target. Another stack, too."""
+
+    def __post_init__(self) -> None:
+        if not self.drafters or self.drafters in (["none"], [None]):
+            raise InvalidOption(
+                f"the stack on {self.model} has no drafter",
+                hint=f"give it one, or name the model alone: drafter={str(self.model)!r}",
+            )
+
+    @property
+    def drafters(self) -> list[Drafter | str | Path | Stack]:
+        """The drafter, or all of the list."""
+        given = self.drafter
+        return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+
+    @property
+    def label(self) -> str:
+        """As it is written."""
+        inner = (
+            each.label if isinstance(each, Stack) else getattr(each, "name", None) or each for each in self.drafters
+        )
+        return f"{self.model}({', '.join(map(str, inner))})"
+
+
+def as_stack(name: str) -> Stack | None:
+    """The stack that is written so; None for what is no stack. A name that is a path is one, brackets or not.
+
+    Raises:
+        InvalidOption: brackets that do not match, or hold nothing.
+    """
+    text = name.strip()
+    if "(" not in text or Path(text).expanduser().exists():
+        return None
+    model, _, inner = text.partition("(")
+    if not model.strip() or not inner.endswith(")"):
+        raise InvalidOption(f"drafter={name!r} is no stack of drafters", hint=_HINT)
+    parts = _parts(inner[:-1])
+    if parts is None or not all(parts):
+        raise InvalidOption(f"drafter={name!r} is no stack of drafters", hint=_HINT)
+    return Stack(model.strip(), [as_stack(part) or part for part in parts])
+
+
+def _parts(text: str) -> list[str] | None:
+    """What commas part that stand in no brackets; None where brackets do not match."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return None
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts] if depth == 0 else None
