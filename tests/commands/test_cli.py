@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import re
 import subprocess
@@ -9,14 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 from rich.console import Console
 from typer.testing import CliRunner
 
 import headstart
 from headstart.base import compiling
-from headstart.base.extras import how_to_install
+from headstart.base.extras import PLAINLY_IMPORTED, how_to_install
 from headstart.commands import cli, terminal
-from headstart.commands.cli import app
+from headstart.commands.cli import COMMANDS, PLAIN_NEEDS, app
 from headstart.commands.loading import DRAFTER
 
 
@@ -77,6 +79,37 @@ def test_help_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.strip()) in ((0, ""), (1, "[]"))
+
+
+def test_the_help_of_all_imports_no_command() -> None:
+    script = (
+        "import sys; from typer.testing import CliRunner; from headstart.commands.cli import COMMANDS, app;"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
+        "heavy = {'torch', 'numpy', 'transformers', 'pydantic', *(f'headstart.commands.{name}' for name in COMMANDS)};"
+        "sys.exit(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.strip()) in ((0, ""), (1, "[]"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_all_says_of_a_command_what_its_own_help_begins_with(name: str) -> None:
+    own = inspect.cleandoc(typer.main.get_group(app).commands[name].help or "").partition("\n\n")[0]
+    assert own.replace("\n", " ") == COMMANDS[name]
+
+
+@pytest.mark.parametrize("module", PLAINLY_IMPORTED)
+def test_the_commands_that_need_an_optional_package_are_known(module: str) -> None:
+    script = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "from importlib import import_module; from headstart.commands.cli import COMMANDS\n"
+        "for name in COMMANDS:\n"
+        "    try: import_module(f'headstart.commands.{name}')\n"
+        "    except ImportError as error: print(name, error.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    stated = {name: needs for name, needs in PLAIN_NEEDS.items() if module in needs}
+    assert [line.split() for line in done.stdout.splitlines()] == [[name, module] for name in stated]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import gc
 import platform
 import sys
@@ -10,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version as installed
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 import typer.main
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from headstart.base.errors import HeadstartError
 from headstart.base.extras import missing
@@ -22,12 +24,37 @@ from headstart.commands.terminal import reported
 
 __all__ = ["app", "main"]
 
-COMMANDS = (
-    *("demo", "generate", "chat", "serve", "index", "simulate", "trace", "learn", "info", "doctor"),
-    *("bench", "audit", "train", "adapt", "export", "launch", "watch"),
-)
-"""The commands, in the order of the help; each is the function or the `Typer` of this name in the file of its name."""
+COMMANDS = {
+    "demo": "Watch a model write faster, with the same text as without speculation.",
+    "generate": "Continue a prompt. Streams the text, and nothing but the text, to standard output.",
+    "chat": "Talk to a model. It answers as it would alone, only sooner.",
+    "serve": "Serve a model to OpenAI clients: chat and completions, streaming, with speculation that changes no "
+    "answer.",
+    "index": "Index files, so that drafters copy from them: your code, your documents, past answers.",
+    "simulate": "Predict what speculation would gain, before there is a draft model or a machine. No model is run.",
+    "trace": "Look into a recorded run: how many tokens each pass gave, what was accepted, and where rounds were "
+    "lost.",
+    "learn": "Learn speculative decoding: open the lessons in the browser. They need no network and no model.",
+    "info": "What is true of a model: its layers, what would run it here, memory, and the drafters that fit; or, without "
+    "one, what headstart's kernels run on here.",
+    "doctor": "Will speculation help here, with which drafter, and how long should drafts be?",
+    "bench": "Measure how much faster speculation is, on your prompts, on this machine.",
+    "audit": "Does this engine write what the model would write? Tests sampled and greedy text, stops, ends and "
+    "limits.",
+    "train": "Train a drafter for a target.",
+    "adapt": "Adapt the drafter to what is served, and say whether to deploy it.",
+    "export": "Write a folder that runs a target and its drafter in vLLM, SGLang or llama.cpp, with what was measured "
+    "of it.",
+    "launch": "Start vLLM engines from an export and a router before them, prove that they are right, and keep watch "
+    "over them.",
+    "watch": "Watch servers that speculate: true tokens per forward, acceptance, latency, drift, one replica against "
+    "the rest.",
+}
+"""The commands, in the order of the help, and how each one's own help begins: the help of all imports none of them. Each
+is the function or the `Typer` of this name in the file of its name."""
 
+PLAIN_NEEDS = {"export": ("yaml",), "launch": ("httpx2", "yaml")}
+"""Optional packages without which a command's file cannot be imported."""
 
 _YOUNG = 50_000
 """New objects after which Python looks for garbage among them."""
@@ -57,13 +84,25 @@ def _command(name: str) -> Any:
     except ImportError as error:
         if (absent := missing(error)) is None:
             raise
-        alone.command(name, help=f"Not installed: {absent.message}.", context_settings=_ANYTHING)(_refuses(absent))
+        alone.command(name, help=_not_installed(absent), context_settings=_ANYTHING)(_refuses(absent))
     else:
         if isinstance(found, typer.Typer):
             alone.add_typer(found, name=name)
         else:
             alone.command(name)(found)
     return typer.main.get_group(alone).commands[name]
+
+
+def _listed(name: str) -> TyperCommand:
+    """A command as the help of all shows it."""
+    absent = next((each for each in PLAIN_NEEDS.get(name, ()) if find_spec(each) is None), None)
+    if absent is not None and (error := missing(ImportError(name=absent))) is not None:
+        return TyperCommand(name, help=_not_installed(error))
+    return TyperCommand(name, help=COMMANDS[name])
+
+
+def _not_installed(absent: HeadstartError) -> str:
+    return f"Not installed: {absent.message}."
 
 
 _ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -83,6 +122,11 @@ class _Group(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Commands()  # type: ignore[assignment]  # no command is added later
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        listed = copy.copy(self)
+        listed.commands = {name: _listed(name) for name in COMMANDS}
+        TyperGroup.format_help(listed, ctx, formatter)
 
 
 app = typer.Typer(
