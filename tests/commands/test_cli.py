@@ -79,6 +79,17 @@ def test_help_needs_no_torch() -> None:
     assert (done.returncode, done.stderr.strip()) in ((0, ""), (1, "[]"))
 
 
+def test_the_help_of_all_imports_no_command() -> None:
+    script = (
+        "import sys; from typer.testing import CliRunner; from headstart.commands.cli import COMMANDS, app;"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
+        "heavy = {'torch', 'numpy', 'transformers', 'pydantic', *(f'headstart.commands.{name}' for name in COMMANDS)};"
+        "sys.exit(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.strip()) in ((0, ""), (1, "[]"))
+
+
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [

@@ -59,7 +59,6 @@ lines stand here, so that a list of commands imports none of them."""
 
 COMMANDS = tuple(name for commands in GROUPS.values() for name in commands)
 
-
 _YOUNG = 50_000
 """New objects after which Python looks for garbage among them."""
 
@@ -88,13 +87,17 @@ def _command(name: str) -> Any:
     except ImportError as error:
         if (absent := missing(error)) is None:
             raise
-        alone.command(name, help=f"Not installed: {absent.message}.", context_settings=_ANYTHING)(_refuses(absent))
+        alone.command(name, help=_not_installed(absent), context_settings=_ANYTHING)(_refuses(absent))
     else:
         if isinstance(found, typer.Typer):
             alone.add_typer(found, name=name)
         else:
             alone.command(name, cls=Explained)(found)
     return typer.main.get_group(alone).commands[name]
+
+
+def _not_installed(absent: HeadstartError) -> str:
+    return f"Not installed: {absent.message}."
 
 
 _ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,8 @@ DRAFTER = option(
     "inside the model's checkpoint); with the bundled model also 'medusa' and 'eagle3', with SmolLM2-135M-Instruct "
     "'eagle3'. Paths: of a small model (also a .gguf file, or with a mask token as PARD's), of a trained exit, or of "
     "Medusa, EAGLE, P-EAGLE, DFlash or DSpark heads. 'ahead:' before a small model or 'early-exit' drafts while the "
-    "model verifies; 'MODEL(DRAFTER, ...)' is a model with drafters of its own, as in 'self-int4(ngram)'. Of several, in each step the first with a proposal drafts, unless a later one should do better.",
+    "model verifies; 'MODEL(DRAFTER, ...)' is a model with drafters of its own, as in 'self-int4(ngram)'. "
+    "Of several, in each step the first with a proposal drafts, unless a later one should do better.",
     "--drafter",
     "-d",
     "--draft-model",
@@ -87,10 +89,18 @@ def without_bars(library: Any) -> None:
 
 @contextmanager
 def shown_loading(console: Console, target: str) -> Iterator[None]:
-    """A note on a terminal while a target is loaded: importing torch alone takes seconds."""
-    with note(console, f"loading {target} …"):
-        transformers.first(without_bars)
-        yield
+    """A note on a terminal while a target is loaded: importing torch alone takes a second.
+
+    Of the million objects that are made meanwhile hardly any is garbage, and all stay: Python need not look through them.
+    """
+    gc.disable()
+    try:
+        with note(console, f"loading {target} …"):
+            transformers.first(without_bars)
+            yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def load_engine(

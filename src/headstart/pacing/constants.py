@@ -84,6 +84,8 @@ MAX_TIME_SHARE = 0.02
 
 MEASURING_SECONDS = 1.0
 """Seconds of measuring, about; twice as many where the machine is not steady."""
+CHECKING_SECONDS = 0.1
+"""Seconds of forwards after which a profile that is known has been compared enough."""
 MOST_RUNS = 40
 """Runs of each action at most."""
 STEADY = 1.4

@@ -24,6 +24,7 @@ from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing.belief import MEAN_RATE
 from headstart.pacing.constants import (
+    CHECKING_SECONDS,
     FEW_ROWS,
     LONG_DRAFT,
     MANY_ROWS,
@@ -288,11 +289,17 @@ def _step_costs(found: Mapping[Name, float], parts: Sequence[Drafter], beside: S
 
 
 def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
-    """Seconds of a forward by its rows, of a few numbers of rows, quickly: to see whether known figures still hold."""
+    """Seconds of a forward by its rows, of a few numbers of rows, quickly: to see whether known figures still hold. Of
+    a big model, whose forwards take long, it is fewer numbers of rows, and one at least."""
     forwards = SyntheticForwards(target, cache, 1, text=1)  # a long one would read most experts of a mixture
+    found: dict[int, float] = {}
     try:
         forwards.seconds(1)
-        return {n: forwards.seconds(n) for n in _CHECKED_ROWS}
+        for n in _CHECKED_ROWS:
+            found[n] = forwards.seconds(n)
+            if sum(found.values()) > CHECKING_SECONDS:
+                break
+        return found
     finally:
         forwards.release()
 

@@ -1,6 +1,6 @@
 """What a mixture of experts says of itself: how many experts a row chooses, and what of the weights they are.
 
-The names are those of transformers' configs; a model that has others counts as dense.
+The names are those of transformers' configs (`kept.config`); a model that has others counts as dense.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from torch import nn
 
 from headstart.base.lazy import transformers
 from headstart.model.coded import without_memory
+from headstart.model.kept.config import CHOSEN_FIELDS, EXPERT_FIELDS
 from headstart.theory.mixture import DENSE, Routing
-
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
 
 
 def routing_of(config: Any) -> Routing:
@@ -26,7 +24,7 @@ def routing_of(config: Any) -> Routing:
     text = config.get_text_config()
     experts, chosen = (
         next((found for name in names if (found := _number(getattr(text, name, None)))), 0)
-        for names in (_EXPERTS, _CHOSEN)
+        for names in (EXPERT_FIELDS, CHOSEN_FIELDS)
     )
     return Routing(experts, chosen) if 0 < chosen < experts else DENSE
 

@@ -16,7 +16,15 @@ MASK_FIELDS = ("pard_token", "ptd_token_id")
 """Fields that name the mask token of models that draft several tokens at once, in the order in which vLLM looks for
 them."""
 
-_ABSENT = ("per_layer_attributes", "quantization_config", "rope_parameters", "_wrapper", *MASK_FIELDS)
+EXPERT_FIELDS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Fields that say how many experts a layer has; a model without any of them counts as dense."""
+CHOSEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
+"""Fields that say how many of them a row chooses."""
+
+_ABSENT = (
+    "per_layer_attributes", "quantization_config", "rope_parameters", "_wrapper", *MASK_FIELDS, *EXPERT_FIELDS,
+    *CHOSEN_FIELDS,
+)  # fmt: skip
 """What is asked of every config, and most have not."""
 
 

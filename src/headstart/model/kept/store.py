@@ -24,7 +24,7 @@ from headstart.model.kept.recipes import recipe_from, recipe_to
 from headstart.model.recipes import Recipe
 from headstart.model.rotation import Rotation
 
-VERSION = 3
+VERSION = 4
 KIND = "models"
 """The folder of these files in the cache directory."""
 MOST = 64

@@ -109,23 +109,39 @@ inline float as_float(BFloat16 v) {
     return value;
 }
 
-inline void put(float *to, float v) { *to = v; }
-
-inline void put(BFloat16 *to, float v) {
-    BFloat16 sixteen[LANES];
-    store(sixteen, splat(v));
-    *to = sixteen[0];
+// So many numbers of a row, up to sixteen, and zeros behind them.
+template <class T>
+void take_numbers(const T *from, int64_t count, T *to) {
+    std::memset(to, 0, LANES * sizeof(T));
+    std::memcpy(to, from, count * sizeof(T));
 }
 
-// One panel of 16 outputs from `from` [out, in]. `together` inputs of one output stand side by side.
 template <class W, class T>
-void pack_numbers(const W *from, int64_t panel, int64_t in, int64_t out, int64_t padded, int64_t together, T *to) {
-    for (int64_t i = 0; i < padded; i++)
+void take_numbers(const W *from, int64_t count, T *to) {
+    if (count == LANES) return store(to, load(from));
+    W sixteen[LANES];
+    take_numbers(from, count, sixteen);
+    store(to, load(sixteen));
+}
+
+// Sixteen numbers of sixteen outputs, by `TOGETHER` of each output.
+template <int TOGETHER, class T>
+void put_numbers(const T (*from)[LANES], int64_t count, T *to) {
+    for (int64_t i = 0; i < count; i += TOGETHER)
+        for (int64_t n = 0; n < LANES; n++, to += TOGETHER) std::memcpy(to, &from[n][i], TOGETHER * sizeof(T));
+}
+
+// One panel of 16 outputs from `from` [out, in]. `TOGETHER` inputs of one output stand side by side.
+template <int TOGETHER, class W, class T>
+void pack_numbers(const W *from, int64_t panel, int64_t in, int64_t out, int64_t padded, T *to) {
+    T sixteen[LANES][LANES];
+    for (int64_t i = 0; i < padded; i += LANES) {
         for (int64_t n = 0; n < LANES; n++) {
-            const int64_t output = panel * LANES + n;
-            T *at = to + (i / together * LANES + n) * together + i % together;
-            put(at, i < in && output < out ? as_float(from[output * in + i]) : 0.0f);
+            const int64_t output = panel * LANES + n, left = output < out ? std::max<int64_t>(in - i, 0) : 0;
+            take_numbers(from + (left ? output * in + i : 0), std::min<int64_t>(left, LANES), sixteen[n]);
         }
+        put_numbers<TOGETHER>(sixteen, std::min<int64_t>(padded - i, LANES), to + i * LANES);
+    }
 }
 
 template <class W>
@@ -177,11 +193,11 @@ void pack(int64_t kind, const W *from, int64_t in, int64_t out, uint8_t *to, flo
         if (kind == INT8)
             pack_int8(from, panel, in, out, padded, (int8_t *)at, scale, shift);
         else if (kind == BF16_PAIRS)
-            pack_numbers(from, panel, in, out, padded, 2, (BFloat16 *)at);
+            pack_numbers<2>(from, panel, in, out, padded, (BFloat16 *)at);
         else if (kind == BF16_WIDE)
-            pack_numbers(from, panel, in, out, padded, 1, (BFloat16 *)at);
+            pack_numbers<1>(from, panel, in, out, padded, (BFloat16 *)at);
         else
-            pack_numbers(from, panel, in, out, padded, 1, (float *)at);
+            pack_numbers<1>(from, panel, in, out, padded, (float *)at);
     }); });
 }
 
