@@ -44,8 +44,8 @@ void differs(const char *what) {
 
 // Weights of a product, kept while the program runs.
 Product product(int64_t kind, int64_t in, int64_t out, int64_t group = 32, int64_t scales = 0, int64_t minimum = STORED) {
-    static std::vector<std::vector<uint8_t>> rooms(256);
-    static std::vector<std::vector<float>> kept(256);
+    static std::vector<std::vector<uint8_t>> rooms(1024);
+    static std::vector<std::vector<float>> kept(1024);
     static int used = 0;
     Product p{};
     p.kind = kind;
@@ -96,13 +96,12 @@ void check_product(const char *name, const Product &p) {
 // Logits of a text of TOKENS tokens: in one forward, and in forwards of fewer rows.
 template <class KV>
 std::vector<float> logits(const Model &model, int64_t rows, int64_t threads) {
-    constexpr int64_t TOKENS = 24, CAPACITY = 32;
-    const Layer &layer = model.layers[0];
+    constexpr int64_t TOKENS = 24, CAPACITY = 32, MOST = 64;  // numbers of a token in the cache
     std::vector<std::vector<uint8_t>> rooms(4);
     void *keys[2], *values[2];
     for (int i = 0; i < 2; i++) {
-        keys[i] = aligned<void>(rooms[i], CAPACITY * layer.kv_heads * layer.dim * sizeof(KV));
-        values[i] = aligned<void>(rooms[2 + i], CAPACITY * layer.kv_heads * layer.dim * sizeof(KV));
+        keys[i] = aligned<void>(rooms[i], CAPACITY * MOST * sizeof(KV));
+        values[i] = aligned<void>(rooms[2 + i], CAPACITY * MOST * sizeof(KV));
     }
     std::vector<float> found(TOKENS * model.head.outputs);
     for (int64_t from = 0; from < TOKENS; from += rows) {
@@ -130,13 +129,56 @@ std::vector<float> logits(const Model &model, int64_t rows, int64_t threads) {
         batch.judged = judged.data();
         batch.logits = found.data() + from * model.head.outputs;
         batch.threads = threads;
+        int64_t touched = 0;
+        batch.experts_touched = &touched;
         if (headstart_forward(&model, &batch)) std::exit(2);
     }
     return found;
 }
 
+// A router's four experts, of which a row chooses two, and one that all take.
+void mix(Experts &e, std::vector<Product> &products, int64_t kind, int64_t grouped, int64_t width, int32_t score) {
+    constexpr int64_t COUNT = 4, INSIDE = 64;
+    for (int64_t i = 0; i <= COUNT; i++) products.push_back(product(grouped, width, 2 * INSIDE));
+    for (int64_t i = 0; i <= COUNT; i++) products.push_back(product(kind, INSIDE, width));
+    e.gate_up = products.data();
+    e.down = products.data() + COUNT + 1;
+    e.router = product(FLOAT32, width, COUNT + 1);
+    e.gate = Gate{SILU, 1, 1.0f, nullptr};
+    e.count = COUNT;
+    e.chosen = 2;
+    e.groups = 2;
+    e.groups_kept = 1;
+    e.group_best = 2;
+    e.factor = 1.5f;
+    e.score = score;
+    e.normalised = e.shared = e.shared_gated = 1;
+}
+
+// Attention to latents by queries of low rank. Its rows are no whole steps of tiles, with which a processor's sums differ.
+void attend_to_latents(Layer &layer, std::vector<Product> &products, int64_t kind, int64_t width, const Norm &rms) {
+    constexpr int64_t RANK = 32, TURNING = 16, NOPE = 32, VALUE = 48, LOW = 32;
+    for (int64_t h = 0; h < layer.heads; h++) {
+        products.push_back(product(kind, NOPE, RANK));
+        products.back().results = layer.heads * (RANK + TURNING);
+    }
+    for (int64_t h = 0; h < layer.heads; h++) {
+        products.push_back(product(kind, RANK, VALUE));
+        products.back().results = layer.heads * VALUE;
+    }
+    layer.latent = Latent{product(kind, LOW, layer.heads * (NOPE + TURNING)), products.data(), products.data() + layer.heads,
+                          RANK, NOPE, VALUE};
+    layer.q_norm = layer.k_norm = rms;
+    layer.qkv = product(kind, width, LOW + RANK + TURNING);
+    layer.out = product(kind, layer.heads * VALUE, width);
+    layer.kv_heads = 1;
+    layer.dim = RANK + TURNING;
+    layer.rotary = TURNING;
+}
+
+// Two layers: attention and an MLP, then attention to latents and a mixture of experts.
 template <class KV>
-void check_forward(const char *name, int64_t kind, int64_t grouped) {
+void check_forward(const char *name, int64_t kind, int64_t grouped, int32_t score) {
     constexpr int64_t WIDTH = 128, DIM = 32, HEADS = 4, KV_HEADS = 2, VOCABULARY = 64;
     const std::vector<float> gain = numbers(WIDTH), cosine = numbers(32 * DIM / 2), sine = numbers(32 * DIM / 2);
     std::vector<float> table = numbers(32 * WIDTH);
@@ -151,10 +193,6 @@ void check_forward(const char *name, int64_t kind, int64_t grouped) {
     for (int i = 0; i < 2; i++) {
         Layer &layer = layers[i];
         layer.attention_in = layer.mlp_in = rms;
-        layer.qkv = product(kind, WIDTH, (HEADS + 2 * KV_HEADS) * DIM);
-        layer.out = product(kind, HEADS * DIM, WIDTH);
-        layer.gate_up = product(grouped, WIDTH, 512);
-        layer.down = product(kind, 256, WIDTH);
         layer.cosine = cosine.data();
         layer.sine = sine.data();
         layer.heads = HEADS;
@@ -166,6 +204,17 @@ void check_forward(const char *name, int64_t kind, int64_t grouped) {
         layer.activation = SILU;
         layer.gated = 1;
     }
+    layers[0].qkv = product(kind, WIDTH, (HEADS + 2 * KV_HEADS) * DIM);
+    layers[0].out = product(kind, HEADS * DIM, WIDTH);
+    layers[0].gate_up = product(grouped, WIDTH, 512);
+    layers[0].down = product(kind, 256, WIDTH);
+    Experts experts{};
+    std::vector<Product> of_experts, of_heads;
+    of_experts.reserve(16);
+    of_heads.reserve(16);
+    mix(experts, of_experts, kind, grouped, WIDTH, score);
+    layers[1].experts = &experts;
+    attend_to_latents(layers[1], of_heads, kind, WIDTH, rms);
     Model model{};
     model.layers = layers;
     model.layer_count = 2;
@@ -176,6 +225,8 @@ void check_forward(const char *name, int64_t kind, int64_t grouped) {
     model.embedding_factor = model.logit_factor = 1.0f;
     model.bf16 = sizeof(KV) == 2;
     const std::vector<float> whole = logits<KV>(model, 24, 1);
+    for (float each : whole)
+        if (!std::isfinite(each)) std::exit(3);
     for (int64_t rows : {1, 2, 5, 8, 17})
         for (int64_t threads : {1, 2})
             if (std::memcmp(whole.data(), logits<KV>(model, rows, threads).data(), whole.size() * 4)) differs(name);
@@ -192,13 +243,13 @@ int main() {
         check_product("groups of 128", product(kind, 512, 70, 128, SCALES_FLOAT));
         if (kind == GROUPED4) check_product("groups around a middle", product(kind, 320, 64, 32, SCALES_HALF, 8));
     }
-    const std::vector<float> x = numbers(512), learnt = {0.8f, 0.8f, 0.5f, -1e-6f};
-    for (int64_t activation = SILU; activation <= XIELU; activation++) {
+    const std::vector<float> x = numbers(512), parameters = {0.8f, 0.8f, 0.5f, -1e-6f};
+    for (int64_t activation = SILU; activation <= CLAMPED; activation++) {
         std::vector<float> y(512);
-        headstart_activate(activation, x.data(), learnt.data(), y.data(), 512);
+        headstart_activate(activation, x.data(), parameters.data(), y.data(), 512);
         tell("activation", activation, y);
     }
-    check_forward<float>("forward", FLOAT32, FLOAT32);
-    check_forward<BFloat16>("forward in bf16", supported(BF16_PAIRS) ? BF16_PAIRS : BF16_WIDE, GROUPED4);
-    if (supported(INT8)) check_forward<BFloat16>("forward in int8", INT8, INT8);
+    check_forward<float>("forward", FLOAT32, FLOAT32, SOFTMAX);
+    check_forward<BFloat16>("forward in bf16", supported(BF16_PAIRS) ? BF16_PAIRS : BF16_WIDE, GROUPED4, SIGMOID);
+    if (supported(INT8)) check_forward<BFloat16>("forward in int8", INT8, INT8, CHOSEN);
 }

@@ -2,17 +2,20 @@
 // kernel asks for and that is not there yet is copied from the program, page by page, and what the kernel has changed is sent
 // back when it returns. Linked with the kernels; emulated.py is the other side of the pipe.
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <sys/mman.h>
 #include <unistd.h>
 
 extern "C" {
-void headstart_activate(), headstart_forward(), headstart_gather(), headstart_grouped_bytes(), headstart_layout(),
-    headstart_multiply(), headstart_pack(), headstart_pack_grouped(), headstart_pack_whole(), headstart_packed_bytes(),
-    headstart_nibbles(), headstart_round_groups(), headstart_supported(), headstart_unpack_grouped();
+void headstart_activate(), headstart_forward(), headstart_gather(), headstart_gather_latents(), headstart_grouped_bytes(),
+    headstart_layout(), headstart_multiply(), headstart_nibbles(), headstart_pack(), headstart_pack_grouped(),
+    headstart_pack_whole(), headstart_packed_bytes(), headstart_round_groups(), headstart_supported(),
+    headstart_unpack_grouped(), headstart_use_openmp();
 }
 
 // The C library's takes an instruction (DC ZVA) after whose faults QEMU 7.2 goes on at a wrong place.
@@ -29,10 +32,10 @@ struct Named {
 };
 
 #define NAMED(name) {#name, headstart_##name}
-const Named KERNELS[] = {NAMED(activate),    NAMED(forward),      NAMED(gather),       NAMED(grouped_bytes), NAMED(layout),
-                         NAMED(multiply),    NAMED(pack),         NAMED(pack_grouped), NAMED(pack_whole),    NAMED(packed_bytes),
-                         NAMED(nibbles),      NAMED(round_groups), NAMED(supported),
-                         NAMED(unpack_grouped)};
+const Named KERNELS[] = {NAMED(activate),     NAMED(forward),      NAMED(gather),       NAMED(gather_latents),
+                         NAMED(grouped_bytes), NAMED(layout),       NAMED(multiply),     NAMED(nibbles),
+                         NAMED(pack),          NAMED(pack_grouped), NAMED(pack_whole),   NAMED(packed_bytes),
+                         NAMED(round_groups),  NAMED(supported),    NAMED(unpack_grouped), NAMED(use_openmp)};
 
 constexpr uint64_t PAGE = 4096;
 constexpr int64_t MOST = 1 << 18;  // pages of one call: 1 GB
@@ -140,14 +143,18 @@ int main() {
         } asked;
         if (read(0, &asked, 1) <= 0) return 0;
         all(false, (char *)&asked + 1, sizeof asked - 1);
-        for (const Named &kernel : KERNELS) {
-            if (std::strcmp(kernel.name, asked.name)) continue;
-            room = kept;
-            const int64_t result = call(kernel.function, asked.arguments);
-            if (!asked.text) give_back();
-            send('R');
-            send(asked.text ? int64_t(std::strlen((const char *)result)) : result);
-            if (asked.text) all(true, (void *)result, std::strlen((const char *)result));
+        const Named *kernel = std::find_if(std::begin(KERNELS), std::end(KERNELS), [&](const Named &each) {
+            return !std::strcmp(each.name, asked.name);
+        });
+        if (kernel == std::end(KERNELS)) {
+            std::fprintf(stderr, "the driver knows no kernel %s\n", asked.name);
+            return 5;
         }
+        room = kept;
+        const int64_t result = call(kernel->function, asked.arguments);
+        if (!asked.text) give_back();
+        send('R');
+        send(asked.text ? int64_t(std::strlen((const char *)result)) : result);
+        if (asked.text) all(true, (void *)result, std::strlen((const char *)result));
     }
 }

@@ -37,7 +37,7 @@ PROCESSORS = {"neon": "cortex-a72", "dotprod": "neoverse-n1", "i8mm": "max,pauth
 
 LEVELS = {level.name: level for level in levels_of("aarch64")}
 
-_DRIVER = Path(__file__).with_suffix(".cpp")
+DRIVER = Path(__file__).with_suffix(".cpp")
 _PAGE = 4096
 
 
@@ -51,8 +51,8 @@ def program(level: Level) -> Path:
     """The kernels of a level with the driver, as a program; compiled if it is not in the cache directory yet."""
     flags = flags_of(level)
     compiled = _made("o", (*sources_of(native.MAIN),), (*flags, "-c", str(native.MAIN)), level)
-    link = ("-O2", "-std=c++17", str(compiled), str(_DRIVER), "-static", "-pthread")
-    return _made("program", (_DRIVER,), link, level)
+    link = ("-O2", "-std=c++17", str(compiled), str(DRIVER), "-static", "-pthread")
+    return _made("program", (DRIVER,), link, level)
 
 
 def _made(kind: str, sources: Sequence[Path], command: Sequence[str], level: Level) -> Path:

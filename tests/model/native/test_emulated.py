@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,15 +16,25 @@ from pathlib import Path
 import pytest
 from support import emulated
 
+from headstart.model import native
+
 ROOT = Path(__file__).parents[3]
-TESTS = ("native/test_grouped.py", "native/test_rounding.py", "decoders/test_fused.py", "decoders/test_recurrent.py")
+TESTS = (
+    "native/test_grouped.py", "native/test_rounding.py", "decoders/test_fused.py", "decoders/test_latent.py",
+    "decoders/test_recurrent.py", "recipes/test_experts.py",
+)  # fmt: skip
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(emulated.lacking() is not None, reason=emulated.lacking() or ""),
-]
+needs_emulator = pytest.mark.skipif(emulated.lacking() is not None, reason=emulated.lacking() or "")
 
 
+def test_the_driver_has_all_kernels() -> None:
+    """The program waits for the answer to a call of one that it does not know."""
+    kernels = set(re.findall(r"\bheadstart_(\w+)\(", native.MAIN.read_text()))
+    assert set(re.findall(r"NAMED\((\w+)\)[,}]", emulated.DRIVER.read_text())) == kernels
+
+
+@pytest.mark.slow
+@needs_emulator
 @pytest.mark.parametrize("level", emulated.LEVELS)
 def test_the_kernels_pass_the_tests_of_this_machines(level: str) -> None:
     files = [str(ROOT / "tests" / "model" / name) for name in TESTS]
@@ -33,6 +44,8 @@ def test_the_kernels_pass_the_tests_of_this_machines(level: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
+@pytest.mark.slow
+@needs_emulator
 def test_an_address_that_is_no_memory_ends_the_emulator_and_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     level = next(iter(emulated.LEVELS))
     library = emulated.Emulated(emulated.program(emulated.LEVELS[level]), emulated.PROCESSORS[level])

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from support import emulated
 from support import grouped_twin as twin
+from support.families import VOCAB, config_of, own, random_model
 from support.grouped_weights import TABLED, multiply, rows, weights_of
 
 from headstart.base import compiling
@@ -23,7 +24,10 @@ from headstart.model import native
 from headstart.model.decoders.linears import linear_of
 from headstart.model.grouped import GROUPS
 from headstart.model.int4 import eight_bits, four_bits
+from headstart.model.loading import adopt
 from headstart.model.native.weights import NativeWeights
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
 
 F32 = NDArray[np.float32]
 Each = Callable[[Callable[[], F32 | None]], dict[str, F32]]
@@ -35,6 +39,8 @@ pytestmark = [
 
 COUNTS = (1, 2, 3, 7, 13, 40)
 """Rows of a product: those that are multiplied alone, together, and in several parts."""
+ACTIVATIONS = range(7)
+"""The enum Activation of activations.h."""
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +146,45 @@ def test_a_row_has_the_same_bits_at_every_width(kind: int, each: Each) -> None:
     for count in (2, 3, 4, 5, 6, 7, 12, 13, 40):
         for name, result in each(lambda count=count: plain(linear, kind, x[:count])).items():
             np.testing.assert_array_equal(result[:1], alone[name], err_msg=f"{count} rows at {name}")
+
+
+def test_activations_agree(each: Each) -> None:
+    x, numbers = rows(1, 640).ravel() * 4, np.array([0.8, 0.9, 0.5, -1e-6], np.float32)
+    for activation in ACTIVATIONS:
+
+        def activated(activation: int = activation) -> F32:
+            y = np.empty_like(x)
+            native.kernels().activate(activation, x.ctypes.data, numbers.ctypes.data, y.ctypes.data, len(x))
+            return y
+
+        results = each(activated)
+        first = next(iter(results.values()))
+        for name, result in results.items():
+            np.testing.assert_allclose(result, first, atol=1e-6, rtol=1e-5, err_msg=f"{activation} at {name}")
+
+
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("name", ["deepseek_v3, experts", "gpt_oss", "glm4_moe", "qwen3_next"])
+def test_forwards_agree_and_rows_have_the_same_bits_in_any_company(name: str, weights: str, each: Each) -> None:
+    """Latent attention and mixtures of every kind of choice: numbers between levels, bits within each."""
+    dtype, quantize = ("bfloat16", weights) if "int" in weights else (weights, None)
+    model = random_model(config_of(name), getattr(torch, dtype))
+    text = tuple(torch.randint(3, VOCAB, (40,), generator=torch.Generator().manual_seed(5)).tolist())
+
+    def logits(*pieces: int) -> F32:
+        runner = ModelRunner(adopt(own(model)), max_length=64, quantize=quantize, decoder="fused")
+        cache, begin, found = runner.new_cache(2), 0, []
+        slot, stranger = cache.acquire(), cache.acquire()
+        for piece in pieces:
+            segments = [Segment(slot, text[begin : begin + piece], judged=piece), Segment(stranger, text[:3])]
+            found.append(runner.forward(segments, cache).logits[:piece].float())
+            cache.keep(slot, piece)
+            begin += piece
+        return torch.cat(found).numpy()
+
+    results, company = each(lambda: logits(40)), each(lambda: logits(1, 2, 20, 17))
+    first = next(iter(results.values()))
+    spread, limit = float(np.abs(first).max()), {"float32": 1e-5}.get(weights, 0.02)
+    for level, result in results.items():
+        np.testing.assert_allclose(result / spread, first / spread, atol=limit, rtol=0, err_msg=level)
+        np.testing.assert_array_equal(company[level], result, err_msg=level)
