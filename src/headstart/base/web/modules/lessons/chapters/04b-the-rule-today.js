@@ -139,7 +139,7 @@ function coupledExercise() {
 export default {
   id: "04b",
   title: "The rule today",
-  minutes: 8,
+  minutes: 10,
   question: "You will be able to say which rule headstart runs on which draft, and why it keeps more guesses.",
   exercises: ["04b.1", "04b.2", "04b.3", "04b.4"],
   sources: [
