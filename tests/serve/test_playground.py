@@ -74,6 +74,15 @@ def test_a_run_shows_the_servers_text_origins_and_figures(reader: Reader, pair: 
     assert reader.tab.locator(".legend").first.is_visible()
 
 
+def test_the_page_opens_with_a_race_against_plain_decoding(browser: Any, pair: Running) -> None:
+    with reading(browser, pair, motion=True) as reader:
+        reader.tab.locator(".verdict.same").wait_for(timeout=PATIENCE)
+        assert "Same text, bit for bit" in reader.tab.locator(".verdict").inner_text()
+        assert reader.tab.locator(".ratio").bounding_box()["y"] < 900, "the result is in the first screen"
+        assert reader.tab.locator(".why .round-view").is_visible(), "the third column is not empty"
+        assert reader.tab.locator(".why .stepper-place").first.inner_text().split(" of ")[0].isdigit()
+
+
 def test_the_card_has_the_recorded_numbers(reader: Reader, pair: Running) -> None:
     reader.set(seed=5, temperature=0.8, tokens=48)
     reader.run()

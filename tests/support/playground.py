@@ -77,10 +77,19 @@ class Reader:
 
 
 @contextmanager
-def reading(browser: Any, server: Running | str, *, ready: bool = True, width: int = 1280) -> Iterator[Reader]:
-    """A reader of this server's playground. Afterwards nothing may have gone wrong on the page."""
+def reading(
+    browser: Any, server: Running | str, *, ready: bool = True, width: int = 1280, motion: bool = False
+) -> Iterator[Reader]:
+    """A reader of this server's playground. Afterwards nothing may have gone wrong on the page.
+
+    motion: whether the page may move by itself; then it runs its first prompt.
+    """
     url = server if isinstance(server, str) else server.url
-    context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
+    context = browser.new_context(
+        viewport={"width": width, "height": 900},
+        accept_downloads=True,
+        reduced_motion="no-preference" if motion else "reduce",
+    )
     try:
         tab, wrong = watched(context, f"{url}/", url)
         tab.goto(f"{url}/")

@@ -12,8 +12,8 @@ import { append, fill, h, signal } from "hs/base/dom";
  * @param {Node|Node[]} [options.controls] sliders and buttons under the picture.
  * @param {string|Node|Node[]} [options.caption] a sentence or two under it.
  * @param {() => {columns: string[], rows: any[][], caption?: string}} [options.table] the numbers behind the picture.
- * @param {object} [options.steps] for a figure that is walked through: {count, show(i), words(i)}; `show` draws step i,
- *   `words` says it. The arrow keys, Home, End and the space bar step while the figure has the focus.
+ * @param {object} [options.steps] for a figure that is walked through: {count, show(i), words(i), first}; `show` draws
+ *   step i, `words` says it, `first` is the step that is shown at first (default 0): the one that tells most. The arrow keys, Home, End and the space bar step while the figure has the focus.
  * @returns {{element: HTMLElement, update: () => void, step: {value: number}|null, go: (i: number) => void}}
  *   `update` must be called when the numbers change; `go` moves to a step; `step` can be watched.
  */
@@ -59,7 +59,7 @@ export function tableOf({ columns, rows, caption }) {
 }
 
 function stepperOf(steps, owner, after) {
-  const at = signal(0);
+  const at = signal(steps.first ?? 0);
   const count = () => (typeof steps.count === "function" ? steps.count() : steps.count);
   const place = h("output.stepper-place");
   const button = (words, sign, by) =>

@@ -3,11 +3,21 @@
 import { append, data, fill, h } from "hs/base/dom";
 import { themeSwitch } from "hs/base/theme";
 import { chapters } from "hs/lessons/chapters";
+import { hero } from "hs/lessons/chapters/00-two-typists/race";
 import { exercises, forgetExercises, isDone } from "hs/lessons/exercise";
 import { progress } from "hs/lessons/progress";
 
 const TITLE = "Speculative decoding, taken apart";
 const VISITED = "visited";
+
+/** The map: its parts, and the chapters of the shortest way through all of them. */
+const PARTS = [
+  ["The idea", ["00", "01", "02", "03"]],
+  ["The proof", ["04", "04b", "05"]],
+  ["The cost", ["06", "07", "08"]],
+  ["In practice", ["09", "10", "11", "12"]],
+];
+const CORE = new Set(["00", "02", "03", "04", "06", "07"]);
 
 const main = h("main#lessons", { tabindex: "-1" });
 const bar = h("div.bar", { role: "progressbar", "aria-label": "Chapters read", "aria-valuemin": "0", "aria-valuemax": chapters.length });
@@ -15,12 +25,28 @@ const bar = h("div.bar", { role: "progressbar", "aria-label": "Chapters read", "
 const isRead = (chapter) => (progress.get(VISITED) ?? []).includes(chapter.id);
 const solvedIn = (chapter) => (chapter.exercises ?? []).filter(isDone).length;
 
+/** All chapters, from wherever the reader is. */
+const menu = h("details.chapter-menu");
+addEventListener("click", ({ target }) => { if (!menu.contains(target)) menu.open = false; });
+menu.addEventListener("keydown", ({ key }) => {
+  if (key !== "Escape" || !menu.open) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+
+function fillMenu(open) {
+  menu.open = false;
+  const item = (chapter) => h("li", {}, h("a", { href: `#${chapter.id}`, "aria-current": chapter === open ? "page" : undefined }, `${number(chapter)} ${chapter.title}`, isRead(chapter) && h("span.soft", " ✓")));
+  fill(menu, h("summary", "Chapters"), h("nav", { "aria-label": "All chapters" }, h("ol", {}, chapters.map(item))));
+}
+
 function header() {
   return h(
     "header.top",
     {},
     h("a.skip", { href: "#lessons", on: { click: (event) => { event.preventDefault(); main.focus(); } } }, "Skip to the text"),
     h("a.home", { href: "#" }, h("span.logo", { "aria-hidden": "true" }, "▸▸"), " headstart ", h("span.soft", "lessons")),
+    menu,
     data("playground") && h("a.to-playground", { href: data("playground") }, "Playground"),
     bar,
     themeSwitch(),
@@ -34,39 +60,42 @@ function showBar() {
   bar.style.setProperty("--share", `${(100 * read) / Math.max(1, chapters.length)}%`);
 }
 
+const number = (chapter) => chapter.id.replace(/^0(?=.)/, "");
+const minutesOf = (some) => some.reduce((sum, chapter) => sum + chapter.minutes, 0);
+
 function contents() {
-  const minutes = chapters.reduce((sum, chapter) => sum + chapter.minutes, 0);
-  const card = (chapter) => {
-    const count = (chapter.exercises ?? []).length;
-    const solved = solvedIn(chapter);
-    const state = count && solved === count ? "✓ all solved" : solved ? `${solved} of ${count} solved` : isRead(chapter) ? "read" : "";
-    return h(
-      "li",
-      {},
-      h(
-        "a.card",
-        { href: `#${chapter.id}` },
-        h("span.card-number", { "aria-hidden": "true" }, chapter.id.replace(/^0(?=.)/, "")),
-        h("span.card-text", {}, h("strong", chapter.title), h("span.soft", chapter.question)),
-        h("span.card-side", {}, h("span.soft", `${chapter.minutes} min`), state && h("span.card-state", state)),
-      ),
-    );
-  };
+  const core = chapters.filter((chapter) => CORE.has(chapter.id));
+  const recorded = data("race");
   return [
-    h("h1", TITLE),
-    h(
-      "p.lead",
-      "A small model guesses what a large one is about to say; the large one checks all of the guesses at once. " +
-        "It is as if an intern drafted a letter and the manager signed what she would have written anyway, word for word. The text is the manager's. It comes sooner.",
-    ),
+    h("h1", {}, TITLE.split(/(?<=,) /).flatMap((part, i) => [i ? " " : "", h("span.unbroken", part)])),
+    h("p.lead", "A small model guesses what a large one is about to write. The large one checks all of the guesses at once and keeps those that it would have written anyway. The text is the large model’s, and it comes sooner."),
+    recorded && hero(recorded),
     h(
       "p",
-      `${chapters.length} short chapters, about ${minutes} minutes in all. Each begins with a guess of yours, shows a picture that you can play with, and ends with an exercise that this page checks. ` +
+      `The core path, drawn as a solid line, is ${core.length} chapters and takes about ${minutesOf(core)} minutes. The other ${chapters.length - core.length} go deeper. ` +
+        "Each chapter begins with a guess of yours, shows a picture that you can play with, and ends with an exercise that this page checks. " +
         "Everything here is either recorded from real models or computed exactly while you watch. The page works offline and sends nothing anywhere.",
     ),
-    h("ol.cards", {}, chapters.map(card)),
+    h("div.map", {}, PARTS.map(([title, ids]) => h("section.map-part", {}, h("h2", title), h("ol.stations", {}, chapters.filter(({ id }) => ids.includes(id)).map(station))))),
     keeping(),
   ];
+}
+
+/** A chapter on the map. */
+function station(chapter) {
+  const count = (chapter.exercises ?? []).length;
+  const solved = solvedIn(chapter);
+  const state = count && solved === count ? "✓ all solved" : solved ? `${solved} of ${count} solved` : isRead(chapter) ? "✓ read" : "";
+  const deeper = !CORE.has(chapter.id);
+  return h(
+    deeper ? "li.deeper" : "li.core",
+    {},
+    h("span.station", { "aria-hidden": "true" }, number(chapter)),
+    h("a.card", { href: `#${chapter.id}` },
+      h("strong", chapter.title),
+      h("span.soft", chapter.question),
+      h("span.card-side", {}, h("span.soft", `${chapter.minutes} min${deeper ? ", deeper" : ""}`), state && h("span.card-state", state))),
+  );
 }
 
 function keeping() {
@@ -125,7 +154,7 @@ function page(chapter) {
   const at = chapters.indexOf(chapter);
   const link = (other, words, kind) => other && h(`a.${kind}`, { href: `#${other.id}`, rel: kind }, h("span.soft", words), h("strong", other.title));
   return [
-    h("p.crumb", {}, `Chapter ${chapter.id.replace(/^0(?=.)/, "")} · ${chapter.minutes} minutes`),
+    h("p.crumb", {}, `Chapter ${number(chapter)} · ${chapter.minutes} minutes`),
     h("h1", chapter.title),
     h("p.lead", chapter.question),
     append(h("article"), chapter.build()),
@@ -143,6 +172,7 @@ function show() {
   fill(main, chapter ? page(chapter) : contents());
   document.title = chapter ? `${chapter.title} · headstart lessons` : TITLE;
   showBar();
+  fillMenu(chapter);
   scrollTo(0, 0);
 }
 

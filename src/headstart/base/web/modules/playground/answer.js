@@ -17,7 +17,7 @@ const STATUS = { running: "writing", done: "done", stopped: "stopped", failed: "
  * The answer of the run that is shown.
  * @param {signal} current the run, or null.
  * @param {{onAgain: (run) => void, onHover: (run, index|null, element) => void}} page
- * @returns {{element, round: signal, token: signal, walk: (by) => void, actions: HTMLElement}} round: the chosen round, an
+ * @returns {{element, round: signal, token: signal, walk: (by) => void, pickRound: (at) => void, actions: HTMLElement}} round: the chosen round, an
  *   index into the request's steps; token: the chosen token, an index into the run's tokens. null where nothing is.
  */
 export function answerPanel(current, { onAgain, onHover }) {
@@ -121,7 +121,7 @@ export function answerPanel(current, { onAgain, onHover }) {
       else onHover(shown, null, span);
     });
   }
-  return { element, round, token, actions, walk: (by) => walk(by) };
+  return { element, round, token, actions, walk: (by) => walk(by), pickRound: (at) => go(at) };
 
   function walk(by) {
     const steps = shown?.request ? judged(shown.request).map((step) => shown.request.steps.indexOf(step)) : [];

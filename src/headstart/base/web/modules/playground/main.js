@@ -56,6 +56,14 @@ function run() {
   return play(newRun(values));
 }
 
+/** What a reader sees first: the prompt that is there, with guesses and then without. Who wants no motion starts it. */
+async function openingRace() {
+  if (calm() || Object.keys(troubles(snapshot(settings))).length) return;
+  const guessed = await play(newRun(snapshot(settings)));
+  const speculates = guessed.values.guess && server.model.value?.headstart.sources.length > 0;
+  if (guessed.status.value === "done" && speculates) await againstPlain(guessed);
+}
+
 /** Perform a run and show it; resolves at its end. */
 async function play(one) {
   showVersus(versus, null);
@@ -64,6 +72,7 @@ async function play(one) {
   const { failure } = one;
   if (!failure) {
     if (one.status.value === "done") history.add(one);
+    if (answer.round.value === null && one.request) answer.pickRound(tellingRound(one.request));
     announce(endWords(one));
   } else {
     server.note(failure);
@@ -71,6 +80,12 @@ async function play(one) {
     if (failure.kind === "bad") ask.refuse(failure);
   }
   return one;
+}
+
+/** The first round in which a guess was refused, else the first: what the right column shows until one is chosen. */
+function tellingRound({ steps }) {
+  const lossy = steps.findIndex((step) => step.nodes?.length > step.path.length);
+  return Math.max(0, lossy);
 }
 
 async function underWay(one) {
@@ -160,12 +175,15 @@ document.addEventListener("keydown", (event) => {
 
 // -- what the model is ------------------------------------------------------------------------------------------------
 
+let opened = false;
 watch([server.model], (model) => {
   if (!model) return;
   const { chat } = model.headstart;
   if (!chat) settings.mode.value = "completion";
   else if (settings.isNew) settings.mode.value = "chat";
   settings.isNew = false;
+  if (!opened) openingRace();
+  opened = true;
 });
 
 const facts = h("p.facts");
@@ -180,12 +198,12 @@ append(
   document.body,
   h("a.skip", { href: "#answer" }, "To the answer"),
   h("header.top", {},
-    h("h1", {}, "headstart ", h("span", "playground")),
+    h("h1", {}, h("span.logo", { "aria-hidden": "true" }, "▸▸"), " headstart ", h("span.soft", "playground")),
     h("nav", { "aria-label": "Pages" }, h("a", { href: "/learn" }, "Lessons"), h("a", { href: "/trace" }, "Traces")),
     facts, themeSwitch()),
   h("main", {},
     serverNotice(server, { onKey: (value, keep) => server.unlock(value, keep) }),
-    h("div.bench", {}, ask.element, h("div.middle#answer", { tabindex: "-1" }, answer.element, versus), why.element),
+    h("div.bench", {}, ask.element, h("div.middle#answer", { tabindex: "-1" }, versus, answer.element), why.element),
     comparison,
     historyPanel(history, { onShow: show, onUse: (one) => restore(settings, { ...one.values, seed: one.seed }) }),
     machinePanel(server)),

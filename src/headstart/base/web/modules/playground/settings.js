@@ -6,10 +6,11 @@ import { fixed, whole } from "hs/base/format";
 const KEPT = "headstart-playground";
 export const AUTO_DRAFT = 17; // one place beyond the longest draft on the slider: the pacing decides
 const FIRST_PROMPT = "def fibonacci(n):";
+const FIRST_MESSAGE = "Count from one to ten in words.";
 
 /** Each control: its first value, and how it is said. `shapes` marks those that can change the text. */
 export const CONTROLS = {
-  temperature: { label: "temperature", first: 0.8, say: (v) => fixed(v, 2), shapes: true },
+  temperature: { label: "temperature", first: 0, say: (v) => fixed(v, 2), shapes: true },
   maxTokens: { label: "max tokens", first: 96, say: whole, shapes: true },
   seed: { label: "seed", first: "", say: (v) => v || "drawn", shapes: true },
   topP: { label: "top_p", first: 1, say: (v) => fixed(v, 2), shapes: true },
@@ -30,7 +31,7 @@ export function newSettings() {
   settings.mode = signal(kept.mode ?? "completion"); // the model decides whether it can be "chat"
   settings.prompt = signal(kept.prompt ?? FIRST_PROMPT);
   settings.system = signal(kept.system ?? "");
-  settings.message = signal(kept.message ?? "");
+  settings.message = signal(kept.message ?? FIRST_MESSAGE);
   settings.turns = signal(kept.turns ?? []); // [{role, content}] before the message
   const signals = Object.entries(settings);
   const save = () => write(Object.fromEntries(signals.map(([name, each]) => [name, each.value])));

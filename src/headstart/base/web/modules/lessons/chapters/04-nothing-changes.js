@@ -10,7 +10,9 @@ import { figure } from "hs/figures/figure";
 import { SMALL, distributionOf, partsOf, short, withValue } from "hs/lessons/chapters/04-nothing-changes/two-distributions";
 import { dragExercise, ownExercise, residualExercise } from "hs/lessons/chapters/04-nothing-changes/exercises";
 import { emission, distributionFields, partsOfEmission, towers } from "hs/lessons/chapters/04-nothing-changes/towers";
+import { flow } from "hs/lessons/chapters/04-nothing-changes/flow";
 import { race } from "hs/lessons/chapters/04-nothing-changes/race";
+import { whenSeen } from "hs/lessons/seen";
 import { handle } from "hs/lessons/handle";
 import { formula, note, prose, section, summary, term } from "hs/lessons/parts";
 import { predict } from "hs/lessons/predict";
@@ -22,7 +24,7 @@ function proof() {
   const out = emission(WORDS);
   const sums = h("tbody");
   const verdict = h("p.proof-verdict");
-  let frame = null; // the towers draw themselves before their frame is there
+  let [frame, motion] = [null, null]; // the towers draw themselves before these are there
   const draw = (p, q) => {
     const { kept, brought, alpha } = partsOfEmission(p, q);
     out.draw(p, kept, brought);
@@ -38,12 +40,17 @@ function proof() {
       rows: WORDS.map((word, i) => [word, short(p[i]), short(q[i]), short(FRACTIONS.min(p[i], q[i])), short(FRACTIONS.max(q[i].minus(p[i]), FRACTIONS.zero)), short(residual(p, q)[i]), short(emittedDistribution(p, q)[i])]),
     };
   };
-  const tower = towers({ ...SMALL, onChange: (p, q) => { draw(p, q); frame?.update(); } });
+  const tower = towers({ ...SMALL, onChange: (p, q) => { motion?.stop(); draw(p, q); frame?.update(); } });
   const own = typed(tower);
+  const pay = () => {
+    const { p, q } = tower.distributions.value;
+    motion.play(p.map((x) => x.toNumber()), q.map((x) => x.toNumber()));
+  };
+  let body = null;
   frame = figure({
     label: "Two towers for each word. Drag a tower, or use the arrow keys.",
     title: true,
-    body: h(
+    body: body = h(
       "div.proof",
       {},
       h("div", {}, h("p.chart-name", "p the target, q the draft"), tower.element),
@@ -56,10 +63,12 @@ function proof() {
       ),
       verdict,
     ),
-    controls: [button("Begin again", () => tower.set(SMALL.p, SMALL.q), { quiet: true }), button("Equal towers", () => tower.set(SMALL.p, SMALL.p), { quiet: true }), button("Nothing shared", () => tower.set(["1/2", "1/2", "0"], ["0", "0", "1"]), { quiet: true })],
+    controls: [button("Pay back what was refused", pay), button("Begin again", () => tower.set(SMALL.p, SMALL.q), { quiet: true }), button("Equal towers", () => tower.set(SMALL.p, SMALL.p), { quiet: true }), button("Nothing shared", () => tower.set(["1/2", "1/2", "0"], ["0", "0", "1"]), { quiet: true })],
     caption: "A distribution adds up to 1: when you move one tower, its two neighbours of the same distribution share what is left. The sums are exact fractions, worked out again at every move.",
     table,
   });
+  motion = flow(body, tower.element, out.element);
+  whenSeen(body, pay);
   return { element: frame.element, own, distributions: tower.distributions };
 }
 

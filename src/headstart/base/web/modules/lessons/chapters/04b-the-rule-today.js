@@ -35,10 +35,10 @@ function comparison() {
   ];
   const words = h("p.step-words");
   frame = figure({
-    label: "One draft, one set of uniform draws, two rules. Step on, then move the uniform draws.",
+    label: "One draft, one set of uniform draws, two rules. Step through it, and move the uniform draws.",
     title: true,
     body: h("div", {}, rules.element, words),
-    steps: { count: 4, show: (i) => (rules.show(i), (words.textContent = said[i]())), words: (i) => said[i]() },
+    steps: { count: 4, show: (i) => (rules.show(i), (words.textContent = said[i]())), words: (i) => said[i](), first: 3 },
     table: () => {
       const { classic, block } = rules.verdicts();
       return { columns: ["rule", "guesses kept", "then drawn from"], rows: [["of 2023", String(classic.accepted), `[${classic.distribution.map(short).join(", ")}]`], ["block", String(block.accepted), `[${block.distribution.map(short).join(", ")}]`]] };
@@ -139,7 +139,7 @@ function coupledExercise() {
 export default {
   id: "04b",
   title: "The rule today",
-  minutes: 8,
+  minutes: 10,
   question: "You will be able to say which rule headstart runs on which draft, and why it keeps more guesses.",
   exercises: ["04b.1", "04b.2", "04b.3", "04b.4"],
   sources: [

@@ -136,7 +136,7 @@ function build() {
 export default {
   id: "07",
   title: "The α–K cliff",
-  minutes: 8,
+  minutes: 11,
   question: "How much of the saved calls is left as time, how long should drafts be, and when is no draft the best draft?",
   sources: [
     { text: "Leviathan, Kalman, Matias 2023, theorem 3.8", url: "https://arxiv.org/abs/2211.17192" },

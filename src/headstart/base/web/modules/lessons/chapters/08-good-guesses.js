@@ -136,7 +136,7 @@ function build() {
 export default {
   id: "08",
   title: "What makes guesses good",
-  minutes: 8,
+  minutes: 9,
   question: "Why do some guesses pass and others fail: agreement, temperature, the kind of text, the way the draft guesses?",
   sources: [
     { text: "Leviathan, Kalman, Matias 2023, corollary 3.6", url: "https://arxiv.org/abs/2211.17192" },

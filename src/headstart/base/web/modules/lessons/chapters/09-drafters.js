@@ -107,7 +107,7 @@ const variants = () =>
 export default {
   id: "09",
   title: "Where drafts come from",
-  minutes: 8,
+  minutes: 12,
   question: "Anything may guess. You will know the families, plant a tree of guesses, and see how to guess while the verdict is still out.",
   exercises: ["09.1", "09.2", "09.3"],
   sources: [

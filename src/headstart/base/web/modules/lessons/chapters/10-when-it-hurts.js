@@ -43,7 +43,7 @@ function streaming() {
 export default {
   id: "10",
   title: "When it hurts",
-  minutes: 8,
+  minutes: 9,
   question: "You can say for a given service whether to switch speculation on, and from what load on it costs more than it gives.",
   sources: [
     { text: "Leviathan, Kalman, Matias 2023", url: "https://arxiv.org/abs/2211.17192" },

@@ -82,7 +82,7 @@ function table() {
 export default {
   id: "11",
   title: "Keep it good",
-  minutes: 8,
+  minutes: 10,
   question: "You can tune speculation for a service, let K follow the text, and notice when the draft has become worse.",
   sources: [
     { text: "Shin, Ramdas, Rinaldo 2022: E-detectors", url: "https://arxiv.org/abs/2203.03532" },

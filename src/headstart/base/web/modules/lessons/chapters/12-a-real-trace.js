@@ -38,7 +38,7 @@ function halfOf(trace, request) {
 export default {
   id: "12",
   title: "Read a real one",
-  minutes: 8,
+  minutes: 9,
   question: "Everything at once: a run of real models, token by token and round by round. Yours, if you like.",
   exercises: IDS,
   sources: [{ text: "The format of a trace: docs/guides/read-a-trace.md" }],

@@ -6,8 +6,10 @@ import { counted, fixed, seconds } from "hs/base/format";
 import { button, choice } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { legend } from "hs/figures/text";
+import { whenSeen } from "hs/lessons/seen";
 
 const WATCHABLE = 15; // seconds that a race should take, so that one can follow
+const HERO = 6; // seconds that it takes on the first page
 
 /** How often slower the clock may go: as it was, and two slower ones that depend on how quick the race was. */
 function speedsOf(seconds) {
@@ -17,7 +19,10 @@ function speedsOf(seconds) {
 
 /** One typist: a text that appears, a clock, and one block for each pass of the large model. */
 function lane({ name, run, origins, prompt, end }) {
-  const spans = run.tokens.map((token) => h(`span.tok.${origins ? token.origin : "plain"}.later`, {}, token.text));
+  const spans = run.tokens.map((token) => {
+    const [, blank, word] = /^(\s*)(.*)$/s.exec(token.text); // only words are underlined
+    return h("span.later", {}, blank, h(`span.tok.${origins ? token.origin : "plain"}`, word));
+  });
   const ends = [...new Map(run.tokens.map((token, i) => [token.step ?? i, token.at])).values()];
   const passes = ends.map((at, i) => h("i", { style: { "flex-grow": (1000 * (at - (ends[i - 1] ?? 0))) / run.seconds } }));
   const clock = h("span.race-clock");
@@ -26,7 +31,7 @@ function lane({ name, run, origins, prompt, end }) {
   const arrived = (time) => run.tokens.filter(({ at }) => at <= time + 1e-9).length;
   return {
     track: h("div.race-track", {}, h("strong", name), clock, strip),
-    text: h("div", {}, h("p.race-name", { "aria-hidden": "true" }, name), h("pre.race-text", { "aria-label": name, role: "group" }, h("span.tok.prompt", prompt), spans)),
+    text: h("div", {}, h("p.race-name", { "aria-hidden": "true" }, name), h("pre.race-text", { "aria-label": name, role: "group" }, h("div", {}, h("span.tok.prompt", prompt), spans))),
     arrived,
     show(time) {
       const count = arrived(time);
@@ -38,58 +43,92 @@ function lane({ name, run, origins, prompt, end }) {
   };
 }
 
-/** @param {object} recorded data("race") */
-export function race(recorded) {
+/** Both lanes, the button that runs them, and the result below once they have run. slow: a signal, how often slower. */
+function course(recorded, slow) {
   const { plain, headstart } = recorded;
   const end = Math.max(plain.seconds, headstart.seconds);
-  const speeds = speedsOf(end);
-  const slow = signal(speeds[1][0]);
   const prompt = recorded.prompt ?? "";
   const lanes = [lane({ name: "The model alone", run: plain, prompt, end }), lane({ name: "With a draft", run: headstart, origins: true, prompt, end })];
-  const origins = ["accepted", "correction", "bonus", "plain"].filter((origin) => headstart.tokens.some((token) => token.origin === origin));
-  const moments = momentsOf(plain, headstart);
+  const told = h("p.race-result", {}, "\u00a0");
   let time = 0;
   let playing = null;
   const show = (next) => {
     time = Math.min(next, end);
     lanes.forEach((each) => each.show(time));
+    told.textContent = time >= end ? outcome(recorded) : "\u00a0";
   };
-  const words = (i) => `After ${seconds(moments[i])}: ${lanes[0].arrived(moments[i])} tokens alone, ${lanes[1].arrived(moments[i])} with a draft.`;
   const stop = () => {
     cancelAnimationFrame(playing);
     playing = null;
-    play.textContent = "Start the race";
+    play.textContent = time >= end ? "Run it again" : "Start the race";
   };
-  const play = button("Start the race", () => {
-    if (playing !== null) return stop();
-    if (calm()) return finish();
+  const finish = () => {
+    show(end);
+    stop();
+  };
+  const run = () => {
     if (time >= end) show(0);
     play.textContent = "Stop";
     let before = null;
     const tick = (now) => {
+      if (!play.isConnected) return stop();
       show(time + (before === null ? 0 : (now - before) / 1000 / slow.value));
       before = now;
-      if (time >= end) finish();
-      else playing = requestAnimationFrame(tick);
+      if (time < end) return (playing = requestAnimationFrame(tick));
+      finish();
+      announce(result(recorded));
     };
     playing = requestAnimationFrame(tick);
-  });
-  function finish() {
-    stop();
-    show(end);
+  };
+  const play = button("Start the race", () => {
+    if (playing !== null) return stop();
+    if (!calm()) return run();
+    finish();
     announce(result(recorded));
-  }
+  });
+  const tracks = h("div.race-tracks", {}, lanes.map((each) => each.track));
+  const texts = h("div.race", {}, lanes.map((each) => each.text));
+  return { lanes, tracks, texts, told, play, run, finish, show: (next) => { if (playing !== null) stop(); show(next); } };
+}
+
+/** The race as the first page shows it: it runs once by itself, in six seconds, and ends with its result. */
+export function hero(recorded) {
+  const end = Math.max(recorded.plain.seconds, recorded.headstart.seconds);
+  const slow = signal(Math.max(1, HERO / end));
+  const { tracks, texts, told, play, run, finish, show } = course(recorded, slow);
+  show(0);
+  if (calm()) finish();
+  whenSeen(tracks, run);
+  const { element } = figure({
+    label: "The same model writes the same text twice",
+    body: [tracks, texts, told],
+    controls: [play, h("a.hero-next", { href: "#00" }, "How is that possible? →")],
+    caption: `A recording${slow.value > 1 ? `, ${fixed(slow.value, 0)} times slower than it was` : ""}. An underlined word was guessed by the small model; each block is one pass of the large one.`,
+  });
+  element.classList.add("hero");
+  return element;
+}
+
+/** @param {object} recorded data("race") */
+export function race(recorded) {
+  const { plain, headstart } = recorded;
+  const speeds = speedsOf(Math.max(plain.seconds, headstart.seconds));
+  const slow = signal(speeds[1][0]);
+  const { lanes, tracks, texts, told, play, show } = course(recorded, slow);
+  const origins = ["accepted", "correction", "bonus", "plain"].filter((origin) => headstart.tokens.some((token) => token.origin === origin));
+  const moments = momentsOf(plain, headstart);
+  const words = (i) => `After ${seconds(moments[i])}: ${lanes[0].arrived(moments[i])} tokens alone, ${lanes[1].arrived(moments[i])} with a draft.`;
   return figure({
     label: "The same model writes the same text twice",
     title: true,
-    body: [h("div.race-tracks", {}, lanes.map((each) => each.track)), h("div.race", {}, lanes.map((each) => each.text)), legend(origins)],
+    body: [tracks, texts, told, legend(origins)],
     controls: [play, choice({ label: "Clock", value: slow, options: speeds })],
     caption: madeBy(recorded),
     table: () => ({
       columns: ["", "tokens", "passes of the large model", "time", "tokens a pass"],
       rows: [["alone", plain], ["with a draft", headstart]].map(([name, run]) => [name, run.tokens.length, run.forwards, seconds(run.seconds), fixed(run.tokens.length / run.forwards)]),
     }),
-    steps: { count: moments.length, show: (i) => { if (playing !== null) stop(); show(moments[i]); }, words },
+    steps: { count: moments.length, show: (i) => show(moments[i]), words },
   }).element;
 }
 
@@ -102,6 +141,9 @@ function momentsOf(plain, headstart) {
 }
 
 export const gainOf = ({ plain, headstart }) => plain.seconds / headstart.seconds;
+
+/** The result in a few words. */
+const outcome = (recorded) => `${fixed(gainOf(recorded), 1)} times as fast${recorded.same_text ? ", and the same letters" : ""}.`;
 
 /** The result in a sentence. */
 export const result = (recorded) =>

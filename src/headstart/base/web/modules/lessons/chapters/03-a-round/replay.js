@@ -78,7 +78,7 @@ export function replay(round = recordedRound()) {
       columns: ["word", "q", "p", "residual"],
       rows: WORDS.map((word, i) => [word, now.q ? probability(now.q[i]) : "–", now.p ? probability(now.p[i]) : "–", now.p && now.q ? probability(residual(now.p, now.q)[i]) : "–"]),
     }),
-    steps: { count: stages.length, show, words: (i) => stages[i].say },
+    steps: { count: stages.length, show, words: (i) => stages[i].say, first: round.drafted.length },
   }).element;
 }
 

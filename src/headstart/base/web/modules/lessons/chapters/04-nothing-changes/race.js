@@ -9,6 +9,8 @@ import { RandomState, pick } from "hs/algorithm/randomstate";
 import { button, choice } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 
+const FIRST = 30; // draws that are made when the figure appears
+
 export const AFTER = [["residual", "the residual"], ["target", "p itself"]];
 
 /** One token of the rule with one guess. */
@@ -85,7 +87,15 @@ export function race(words, distributions) {
     frame.update();
   }
 
-  watch([distributions, after], reset);
+  /** From the start, with the first draws made: a chart without a line says nothing. */
+  function again() {
+    reset();
+    const { p, q } = numeric();
+    for (let i = 0; i < FIRST; i++) step(p, q);
+    draw();
+  }
+
+  watch([distributions, after], again);
   return { element: frame.element, run, state };
 }
 

@@ -26,13 +26,14 @@ export const border = (c, v) => LENGTHS.map((k) => [k, breakEvenAlpha(k, c, v)])
 /** @returns {HTMLElement} the figure */
 export function map(state) {
   const drawing = sized(TOP + TALL + BOTTOM, (width) => drawn(state, width));
+  movable(drawing.element, state);
   const words = h("p.map-words");
   const shown = figure({
     label: "The speedup by draft length and acceptance",
     title: true,
     body: append(h("div"), drawing.element, words),
     controls: controls(state, "alpha", "k", "c", "machine"),
-    caption: "Blue is faster than plain decoding, brown is slower, and the stronger the more. The line between is break-even; the ring is where you are.",
+    caption: "Blue is faster than plain decoding, brown is slower, and the stronger the more. The line between is break-even. Drag the ring, or use the sliders.",
     table: () => ({
       columns: ["α", ...LENGTHS.map((k) => `K = ${k}`)],
       rows: speeds(state.c.value, state.v(), TOLD).map((line, i) => [rounded(TOLD[i]), ...line.map((value) => rounded(value))]),
@@ -46,6 +47,29 @@ export function map(state) {
     shown.update();
   });
   return shown.element;
+}
+
+/** The ring follows the pointer; the sliders do the same by keyboard. A finger has to take the ring, so that it can still
+ *  scroll the page; a tap moves the ring. */
+function movable(element, state) {
+  element.classList.add("map-area");
+  const take = (event) => {
+    const box = element.getBoundingClientRect();
+    const k = Math.ceil(((event.clientX - box.left - LEFT) / (box.width - LEFT - 8)) * MOST);
+    const alpha = 1 - (event.clientY - box.top - TOP) / TALL;
+    state.k.value = Math.max(1, Math.min(MOST, k));
+    state.alpha.value = Number(Math.max(0, Math.min(1, alpha)).toFixed(2));
+  };
+  element.addEventListener("pointerdown", (event) => {
+    if (event.button || (event.pointerType === "touch" && !event.target.closest(".ring-reach"))) return;
+    event.preventDefault();
+    element.setPointerCapture(event.pointerId);
+    take(event);
+  });
+  element.addEventListener("pointermove", (event) => {
+    if (element.hasPointerCapture(event.pointerId)) take(event);
+  });
+  element.addEventListener("click", take);
 }
 
 function drawn(state, width) {
@@ -68,6 +92,7 @@ function drawn(state, width) {
     line.length > 1 && svg("polyline.map-border", { points: line.map(([k, alpha]) => `${x(k).toFixed(1)},${y(alpha).toFixed(1)}`).join(" ") }),
     side("faster", 0.7, speedup(0.7, 12, c, v) > 1),
     side("slower", 0.05, speedup(0.05, 12, c, v) < 1),
+    svg("circle.ring-reach", { cx: x(state.k.value), cy: y(state.alpha.value), r: 22, fill: "transparent" }),
     svg("circle.ring", { cx: x(state.k.value), cy: y(state.alpha.value), r: 7 }),
   ];
 }
