@@ -91,7 +91,8 @@ def without_bars(library: Any) -> None:
 def shown_loading(console: Console, target: str) -> Iterator[None]:
     """A note on a terminal while a target is loaded: importing torch alone takes a second.
 
-    Of the million objects that are made meanwhile hardly any is garbage, and all stay: Python need not look through them.
+    Of the million objects that are made meanwhile hardly any is garbage, and all stay, so Python need not look through
+    them.
     """
     gc.disable()
     try:
