@@ -54,6 +54,7 @@ def generate(
     prompts: Path | None = option(
         None,
         'Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one prompt.',
+        metavar="PATH",
         panel=_PROMPTS,
     ),
     split: bool = cli.SPLIT,

@@ -89,7 +89,7 @@ def explain(command: Any, ctx: Any, *, whole: bool) -> None:
     _usage(console, path, [*(each.metavar or each.name.upper() for each in words), "[OPTIONS]"])
     text, examples = _parted(command.help or "")
     _paragraphs(console, text if whole else text.split("\n\n")[0])
-    shown = examples if whole else examples[:_EXAMPLES]
+    shown = examples if whole else [each for each in examples if len(each) < WIDEST - 2][:_EXAMPLES]
     if shown:
         console.print("\nExamples:", style=_HEAD)
         for line in shown:
@@ -202,7 +202,7 @@ def _said(option: Any, *, whole: bool) -> str:
     if whole and others:
         words += f" Also {' and '.join(others)}."
     default = default_of(option)
-    return f"{words} [{default}]" if default and "Default:" not in words else words
+    return f"{words} [default: {default}]" if default and "Default:" not in words else words
 
 
 def _parted(text: str) -> tuple[str, list[str]]:

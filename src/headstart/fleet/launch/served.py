@@ -43,7 +43,7 @@ class LaunchOptions:
         panel="Engines",
     )
     timeout: float = _engine(
-        900.0, "Seconds to wait until the engines are ready; large weights take minutes to load.", metavar="S", above=0
+        900.0, "Seconds to wait until the engines are ready; large weights take minutes to load.", metavar="SECONDS", above=0
     )
     restart: bool = _engine(False, "Start an engine that died again, a few times and each time after a longer pause.")
     repair: bool = _engine(
