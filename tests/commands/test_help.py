@@ -88,7 +88,9 @@ def test_every_option_is_in_a_group_and_explained_in_words(names: tuple[str, ...
     assert default_of(option) not in ("None", "True", "False"), where
 
 
-PYTHON = re.compile(r"\b(?:None|True|False)\b|(?<![\w/.-])[a-z]+_[a-z_]+|\b[A-Z]\w+\.[a-z]\w+|[a-z_]=['\"\w]")
+PYTHON = re.compile(
+    r"\b(?:None|True|False)\b|(?<![\w/.-])[a-z]+_[a-z_]+|\b[A-Z]\w+\.[a-z]\w+|(?<![\w-])[a-z_]+=['\"\w]"
+)
 """A value, a field, a member or a keyword of Python. Names of environment variables are in capitals."""
 
 
@@ -137,3 +139,27 @@ def test_help_waits_for_no_library_of_models(names: tuple[str, ...]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("headstart ser", ["serve"]),
+        ("headstart serve --max-wai", ["--max-waiting-requests", "--max-waiting-prompt-tokens"]),
+        ("headstart bench --k-s", ["--k-sweep"]),
+        ("headstart bench com", ["compare"]),
+        ("headstart train ea", ["eagle3"]),
+        ("headstart generate --rule cou", ["coupled"]),
+    ],
+)
+def test_shells_complete_commands_options_and_values(shell: str, line: str, found: list[str]) -> None:
+    words = line.split()
+    given = {
+        "_HEADSTART_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line, "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }  # fmt: skip
+    done = CliRunner().invoke(app, [], prog_name="headstart", env=given)
+    for word in found:
+        assert word in done.stdout
+    assert "learn" not in done.stdout, "what does not begin so is left out"
