@@ -235,7 +235,11 @@ def test_the_command_line_is_described_as_it_is() -> None:
     row = re.search(r"^\| `--temperature`, `-T` `X` \| (.*) \| `0.0` \|$", page, re.MULTILINE)
     assert row
     assert "likeliest token" in row[1]
-    assert "`--help`" in page.splitlines()[2]
+    assert "`--help`" in page.split("\n\n")[1]
+    groups = ["Run a model", "Choose and check", "Prove", "Operate"]
+    assert [page.index(f"\n## {name}\n") for name in groups] == sorted(page.index(f"\n## {name}\n") for name in groups)
+    assert "\n**Structured output**\n" in page
+    assert page.count("`--traceback`") == 1, "said once, of every command"
 
 
 def test_the_reference_shows_the_default_and_the_words_of_an_option() -> None:

@@ -201,7 +201,7 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
         (["x", "--logit-bias", "seven=1"], "--logit-bias 'seven=1' is not ID=VALUE"),
         (["x", "--logit-bias", "7"], "--logit-bias '7' is not ID=VALUE"),
         (["x", "--logprobs", "3"], "--logprobs needs --json"),
-        (["x", "--prompts", "file.txt"], "both a prompt and --prompts"),
+        (["-p", "x", "--prompts", "file.txt"], "both a prompt and --prompts"),
         (["--prompts", "missing.jsonl"], "cannot read missing.jsonl"),
         ([""], "the prompt is empty"),
         (["-"], "standard input is empty"),

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from headstart.commands.serve import PAGES
+from headstart.commands.serve import all_pages
 from support.http_server import Running
 from support.pages import watched
 
-WRITERS = {path: page.write for path, page in PAGES.items()}
+WRITERS = {path: page.write for path, page in all_pages().items()}
 """As an `Application` takes them."""
 PATIENCE = 60_000
 """Milliseconds."""

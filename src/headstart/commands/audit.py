@@ -93,7 +93,7 @@ class Servers:
 
 
 @command(
-    "model drafter endpoint against tools prompts limit temperature top-p effect significance max-samples "
+    "model drafter endpoint against tools prompts limit temperature effect significance "
     "num-speculative-tokens output html"
 )
 def audit(
@@ -106,7 +106,10 @@ def audit(
     sampling: Annotated[Sampling, only(*_SAMPLING_FIELDS)] = _SAMPLING,
     servers: Servers,
     prompts: Path | None = option(
-        None, "JSONL (Spec-Bench or plain), a text file, or a directory. Default: a few lines of Python.", panel=_AUDIT
+        None,
+        "JSONL (Spec-Bench or plain), a text file, or a directory. Default: a few lines of Python.",
+        metavar="PATH",
+        panel=_AUDIT,
     ),
     split: bool = cli.SPLIT,
     limit: int = option(8, "Use the first N prompts.", panel=_AUDIT),

@@ -42,7 +42,7 @@ bench = typer.Typer(cls=_Bench, rich_markup_mode="markdown")
 
 @bench.command(cls=Explained)
 @command(
-    "model drafter prompts limit repetitions k-sweep max-tokens temperature num-speculative-tokens batch-size quantize "
+    "model drafter prompts limit repetitions k-sweep max-tokens temperature num-speculative-tokens batch-size "
     "threads output json html"
 )
 def run(

@@ -47,7 +47,7 @@ _NEXT = (
 )
 
 
-@command()
+@command("model drafter prompt max-tokens temperature seed num-speculative-tokens rule dtype threads no-live")
 def demo(
     *,
     words: list[str] = cli.words("[MODEL]"),

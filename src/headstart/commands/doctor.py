@@ -50,6 +50,7 @@ def doctor(
         None,
         "Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
         "Without it, a dozen beginnings of Python.",
+        metavar="PATH",
         panel=_WHAT,
     ),
     split: bool = cli.SPLIT,

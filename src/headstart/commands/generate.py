@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from headstart.engine.request import Request
 
 _OUT, _PROMPTS = "Output", "Prompts"
+_LONGEST_NAME = 256
+"""Characters: a longer text is no folder."""
 
 
 @command(
@@ -54,6 +57,7 @@ def generate(
     prompts: Path | None = option(
         None,
         'Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one prompt.',
+        metavar="PATH",
         panel=_PROMPTS,
     ),
     split: bool = cli.SPLIT,
@@ -97,6 +101,8 @@ def generate(
         raise InvalidOption("--logprobs needs --json", hint="add --json: log-probabilities have no place in the text")
     sampling = structure.of(sampling)
     cli.check_outputs(trace, None)
+    if prompts is not None and words and target == "bundled":
+        target, words = words[0], []  # with a file of prompts no text is due
     items = read_prompts(_one_text(words, prompt, target), prompts, split=split)
     slots = min(options.max_batch_size, len(items))  # a slot takes the memory of a whole context
     with cli.past_outputs(suffix_store, drafter, replace(options, max_batch_size=slots)) as options:
@@ -108,12 +114,24 @@ def generate(
 
 def _one_text(words: Sequence[str], prompt: str | None, target: str) -> str | None:
     """The prompt, if there is one on the command line."""
+    if words and prompt is None and target == "bundled" and _like_a_model(words[0]):
+        hint = (
+            f"to continue a text with it: headstart generate {words[0]} TEXT, or - for standard input; or give -p TEXT"
+        )
+        raise InvalidOption(
+            f"{words[0]} is the only word, so it is the text to continue; it looks like a model", hint=hint
+        )
     if not words or prompt is None:
         return words[0] if words else prompt
     raise InvalidOption(
         f"both {words[0]!r} and --prompt are texts to continue",
         hint="name the model with --model" if target == "bundled" else "leave one of them out",
     )
+
+
+def _like_a_model(word: str) -> bool:
+    named = re.fullmatch(r"[\w.-]+/[\w.-]+|\S+\.gguf", word)
+    return bool(named) or (len(word) < _LONGEST_NAME and (Path(word) / "config.json").is_file())
 
 
 @contextmanager

@@ -32,6 +32,10 @@ class Explained(TyperCommand):
         del formatter  # what is printed has colours
         explain(self, ctx, whole=False)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        del ctx
+        return _pieces(self)
+
 
 class Group(TyperGroup):
     """A group of commands with this help. default: the command that is meant where none of the group's is named."""
@@ -86,10 +90,10 @@ def explain(command: Any, ctx: Any, *, whole: bool) -> None:
     console = _console()
     path = path_of(ctx)
     words = [each for each in command.params if each.param_type_name == "argument"]
-    _usage(console, path, [*(each.metavar or each.name.upper() for each in words), "[OPTIONS]"])
+    _usage(console, path, _pieces(command))
     text, examples = _parted(command.help or "")
     _paragraphs(console, text if whole else text.split("\n\n")[0])
-    shown = examples if whole else examples[:_EXAMPLES]
+    shown = examples if whole else [each for each in examples if len(each) < WIDEST - 2][:_EXAMPLES]
     if shown:
         console.print("\nExamples:", style=_HEAD)
         for line in shown:
@@ -202,7 +206,7 @@ def _said(option: Any, *, whole: bool) -> str:
     if whole and others:
         words += f" Also {' and '.join(others)}."
     default = default_of(option)
-    return f"{words} [{default}]" if default and "Default:" not in words else words
+    return f"{words} [default: {default}]" if default and "Default:" not in words else words
 
 
 def _parted(text: str) -> tuple[str, list[str]]:
@@ -216,6 +220,12 @@ def _paragraphs(console: Console, text: str) -> None:
         words = " ".join(paragraph.split()).replace("**", "").replace("`", "'")
         if words:
             _line(console, "\n" + textwrap.fill(words, _width(), break_on_hyphens=False, break_long_words=False))
+
+
+def _pieces(command: Any) -> list[str]:
+    """What follows the command's name."""
+    words = [each for each in command.params if each.param_type_name == "argument"]
+    return [*(str(each.metavar or each.name.upper()) for each in words), "[OPTIONS]"]
 
 
 def _usage(console: Console, path: str, pieces: Sequence[str]) -> None:

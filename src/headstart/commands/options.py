@@ -24,6 +24,8 @@ from headstart.commands.terminal import reported
 GENERAL = "Help and settings"
 """The group of the options that every command has."""
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
+_UNITS = {unit: unit.upper() for unit in ("seconds", "minutes", "days", "bytes")}
+"""What an option takes whose name ends with its unit."""
 _EVERYWHERE: dict[str, tuple[Any, Any, Any]] = {
     "help_all": (
         bool,
@@ -216,7 +218,7 @@ def _declared(key: str, name: str, hint: Any, default: Any, option: Option) -> i
     kind, many = _kind(hint)
     words: dict[str, Any] = {
         "help": f"{option.help} Repeat for more." if many and not option.positional else option.help,
-        "metavar": option.metavar or _METAVARS.get(kind),
+        "metavar": option.metavar or _UNITS.get(name.rpartition("_")[2]) or _METAVARS.get(kind),
         "rich_help_panel": option.panel or None,
         "show_default": False,  # what to show is for `commands.help`
     }

@@ -6,31 +6,37 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headstart.base.extras import require_server
 from headstart.base.options import option
 from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, say
-from headstart.learn.pages.lessons import lessons_page
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.names import public_name
-from headstart.serve.options import Limits, Recording, ServerOptions
-from headstart.serve.server import KEY_VARIABLE, ModelServer, Page, all_keys, load, log_to_stderr
-from headstart.serve.server import PAGES as SERVED_PAGES
+from headstart.serve.options import KEY_VARIABLE, Limits, Recording, ServerOptions
+
+if TYPE_CHECKING:
+    from headstart.serve.server import Page
 
 _PANEL = "Server"
 _ENGINE = EngineOptions(prefix_cache=True)
 _TARGET = TargetOptions(max_length="auto")
 """Agents begin with 20,000 tokens: a server takes contexts as long as memory allows."""
 
-PAGES = {"/": SERVED_PAGES["/"], "/learn": Page("the lessons", lambda: lessons_page(playground="/")), **SERVED_PAGES}
-"""All pages of the server, by path; the lessons belong to another wing."""
+
+def all_pages() -> dict[str, Page]:
+    """The pages of the server, by path; the lessons belong to another wing."""
+    from headstart.learn.pages.lessons import lessons_page
+    from headstart.serve.server import PAGES, Page
+
+    return {"/": PAGES["/"], "/learn": Page("the lessons", lambda: lessons_page(playground="/")), **PAGES}
 
 
 @command(
     "model drafter host port api-key-file served-model-name max-model-len max-batch-size num-speculative-tokens "
-    "quantize device threads traffic max-request-seconds verbose"
+    "quantize device threads traffic verbose"
 )
 def serve(
     *,
@@ -65,12 +71,14 @@ def serve(
     """
     del words  # none is left
     require_server()
+    from headstart.serve.server import ModelServer, all_keys, load, log_to_stderr  # which load PyTorch
+
     server = replace(server, api_keys=all_keys(server, api_key_file))
     if not server.served_model_name:
         server = replace(server, served_model_name=(public_name(target),))
     server.check_safe()
     log_to_stderr(verbose=verbose)
-    pages = {} if no_pages else PAGES
+    pages = {} if no_pages else all_pages()
     with cli.past_outputs(suffix_store, drafter, options) as engine:
         loaded = partial(load, target, drafter, loading, engine)
         with closing(ModelServer(server, limits, recording, loaded, pages, partial(say, messages()))) as run:

@@ -156,8 +156,9 @@ def print_settings(ctx: typer.Context) -> None:
             origin = origins.get(source.name if source is not None else "", "default")
             value = _toml(ctx.params.get(each.name))
             if key in _SECRET and value:
-                value = '"(not shown)"'
-            lines.append(f"{key} = {value}  # {origin}" if value else f"# {key} is not set")
+                lines.append(f"# {key} is set, and not shown  # {origin}")
+            else:
+                lines.append(f"{key} = {value}  # {origin}" if value else f"# {key} is not set")
         if lines:
             print(f"\n# {group}")
             print("\n".join(lines))

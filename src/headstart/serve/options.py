@@ -13,6 +13,9 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import check_fields, option, strict
 from headstart.serve.conversation.formats import format_named
 
+KEY_VARIABLE = "HEADSTART_API_KEY"
+"""The environment variable that may hold a key of the server."""
+
 _server = partial(option, panel="Server")
 _limit = partial(option, panel="Limits")
 _recording = partial(option, panel="Recording")

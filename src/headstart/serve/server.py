@@ -21,7 +21,7 @@ from headstart.base.options import values_of
 from headstart.base.web.build import page
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.ledger import Ledger
-from headstart.serve.options import Limits, Recording, ServerOptions
+from headstart.serve.options import KEY_VARIABLE, Limits, Recording, ServerOptions
 from headstart.serve.responses_store import ResponseStore
 from headstart.serve.traffic_log import TrafficLog
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from headstart.serve.api.service import Served
     from headstart.serve.bridge import Bridge
     from headstart.serve.saved_slots import SavedSlots
-
-KEY_VARIABLE = "HEADSTART_API_KEY"
-
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

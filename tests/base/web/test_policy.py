@@ -11,10 +11,10 @@ from re import DOTALL, findall
 import pytest
 from support.browser import opened
 
-from headstart.commands.serve import PAGES
+from headstart.commands.serve import all_pages
 from headstart.learn.pages.lessons import lessons_page
 
-WRITERS = [*(page.write for page in PAGES.values()), lessons_page]
+WRITERS = [*(page.write for page in all_pages().values()), lessons_page]
 PAYLOADS = """
 <script>document.title = "broken in";</script>
 <script type="module">document.title = "broken in";</script>
@@ -40,7 +40,7 @@ def test_the_policy_names_each_script_of_the_page(write: Callable[[], str]) -> N
 
 
 def test_no_script_in_the_markup_runs_and_the_page_does(tmp_path: Path) -> None:
-    text = PAGES["/trace"].write()
+    text = all_pages()["/trace"].write()
     path = tmp_path / "page.html"
     path.write_text(text.replace("<body>", f"<body>{PAYLOADS}").replace("</body>", f"{PAYLOADS}</body>"), "utf-8")
     errors: list[str] = []

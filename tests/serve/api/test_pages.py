@@ -142,10 +142,10 @@ def test_what_the_pages_ask_the_server(engine: hs.Engine) -> None:
 
 
 def test_the_other_pages_lead_back_to_the_playground() -> None:
-    from headstart.commands.serve import PAGES
+    from headstart.commands.serve import all_pages
     from headstart.learn.pages.lessons import lessons_page
 
     link = '<script type="application/json" id="data-playground">"/"</script>'
-    assert link in PAGES["/learn"].write()
-    assert link in PAGES["/trace"].write()
+    assert link in all_pages()["/learn"].write()
+    assert link in all_pages()["/trace"].write()
     assert link not in lessons_page(), "a page in a file has no server to lead to"

@@ -66,7 +66,9 @@ class ExportOptions:
         "checkpoint's.", kind=DTypeName,
     )  # fmt: skip
     cpu: bool = _engine(False, "The engines run on processors, not on GPUs.")
-    max_model_len: int | None = _engine(None, "The longest context that the engine is to hold, in tokens.", low=2)
+    max_model_len: int | None = _engine(
+        None, "The longest context that the engine is to hold.", metavar="TOKENS", low=2
+    )
     name: str | None = _engine(None, "The model's name for clients. Default: the target's own.", "--served-model-name")
     settings: Mapping[str, Any] = settings_option(
         "Another option of the engine by its long name, for example tensor-parallel-size=2.", panel="Engine"
@@ -96,7 +98,8 @@ class ExportOptions:
         "--measure/--no-measure",
     )  # fmt: skip
     prompts: Path | None = _measure(
-        None, "What acceptance is measured on: JSONL, a text file, or a directory. Default: a few lines of Python."
+        None, "What acceptance is measured on: JSONL, a text file, or a directory. Default: a few lines of Python.",
+        metavar="PATH",
     )
     limit: int = _measure(64, "Use the first N prompts.", low=1)
     max_tokens: int = _measure(96, "New tokens per prompt.", "-n", low=2)

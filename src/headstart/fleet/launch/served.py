@@ -43,8 +43,9 @@ class LaunchOptions:
         panel="Engines",
     )
     timeout: float = _engine(
-        900.0, "Seconds to wait until the engines are ready; large weights take minutes to load.", metavar="S", above=0
-    )
+        900.0, "Seconds to wait until the engines are ready; large weights take minutes to load.", metavar="SECONDS",
+        above=0,
+    )  # fmt: skip
     restart: bool = _engine(False, "Start an engine that died again, a few times and each time after a longer pause.")
     repair: bool = _engine(
         True, "On a CPU, load the repair of sampled text under speculation (vllm#55005) into each engine. It acts only "

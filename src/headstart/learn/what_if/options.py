@@ -91,7 +91,6 @@ class Question:
         f"Time of drafting one token, relative to a step of the target alone. Default: {DEFAULT_C}.",
         "--draft-cost",
         "--c",
-        metavar="C",
     )
     verify_cost: Mapping[int, float] | None = _pair(
         None, "v(n): what a target forward over several rows costs, relative to one row, as in '1:1,8:1.2,16:1.6'. "
@@ -101,7 +100,7 @@ class Question:
     most: int | None = _pair(None, f"The longest draft considered. Default: {MOST}.")
     temperature: Sequence[float] = _pair(
         (), "What this temperature would make of alpha, shown on a toy pair with --alpha at temperature 1.",
-        "-T", metavar="T",
+        "-T", 
     )  # fmt: skip
     batch: Sequence[int] = _machine((), "Requests in a batch.", "-b")
     bandwidth: float | None = _machine(None, "Memory read per second.", metavar="GB/S")
@@ -118,7 +117,7 @@ class Question:
     kv_bytes_per_token: float | None = _machine(
         None, "Size of the target's cache: 2 x layers x KV heads x head size x bytes. Default: 0.", metavar="N"
     )
-    context: float | None = _machine(None, "Cached tokens of each request. Default: 0.", metavar="N")
+    context: float | None = _machine(None, "Cached tokens of each request. Default: 0.", metavar="TOKENS")
     experts: int | None = _mixture(None, "Experts of a layer, from which a router chooses.", metavar="N", low=1)
     experts_per_token: int | None = _mixture(None, "How many of them it chooses for a token.", metavar="N", low=1)
     expert_share: float | None = _mixture(
