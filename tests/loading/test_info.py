@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from support import gguf_files, quantised
+from support import families, gguf_files, quantised
 from support.model_types import tiny_model
 from support.tiny import ARCHITECTURES, CONTEXT, byte_tokenizer, random_model
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen3MoeConfig
 
 from headstart.base.errors import DamagedModel, InvalidOption, ModelNotFound, UnsupportedModel
 from headstart.loading.info import Info, describe, refusal
@@ -80,6 +80,19 @@ def test_the_memory_of_a_model_that_is_not_tiny(dtype: str) -> None:
         assert each.weights == pytest.approx(made.memory(), rel=0.02)
     assert found.needed == found.formats[0].weights + 8 * found.cache
     assert found.decoder == "fused"
+
+
+def test_the_memory_of_a_mixture_counts_its_experts_as_what_they_run_as(tmp_path: Path) -> None:
+    """They are no linear layers in transformers, and are rounded like those; routers are not."""
+    config = Qwen3MoeConfig(
+        hidden_size=256, moe_intermediate_size=128, intermediate_size=256, num_experts=16, num_experts_per_tok=2,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=64, vocab_size=512,
+    )  # fmt: skip
+    families.random_model(config, torch.bfloat16).save_pretrained(tmp_path)
+    for each in describe(tmp_path, TargetOptions(dtype="bfloat16", device="cpu")).formats:
+        made = runner(str(tmp_path), torch.bfloat16, each.quantize)
+        assert each.decoder == made.decoder == "fused"
+        assert each.weights == pytest.approx(made.memory(), rel=0.05)
 
 
 def test_layers_in_words(tiny: Callable[..., str]) -> None:

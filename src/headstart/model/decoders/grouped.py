@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -127,16 +128,16 @@ def _floats(held: Weights, dtype: torch.dtype) -> Tensor:
     """A matrix in floats. Some rows at a time, which stay in a core's cache, by all threads: the probe of a mixture
     reads most of its experts."""
     outputs, inputs = held.shape
-    made = torch.empty(outputs, inputs, dtype=dtype)
+    made = np.empty((outputs, inputs), np.float32)
     step = max(1, _IN_CACHE // inputs)
 
     def fill(first: int) -> None:
         rows = slice(first, min(first + step, outputs))
-        made[rows] = torch.from_numpy(held.read(rows).dequantise())
+        made[rows] = held.read(rows).dequantise()
 
     with ThreadPoolExecutor(threads()) as pool:
         list(pool.map(fill, range(0, outputs, step)))
-    return made
+    return torch.from_numpy(made).to(dtype)
 
 
 def joined_grouped(linears: Sequence[GroupedLinear]) -> GroupedLinear:
