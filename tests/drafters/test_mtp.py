@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from support.families import config_of, random_model
 from support.gguf_files import Q, write
 from support.gguf_hybrids import with_head
-from support.gguf_mixtures import MIXTURES
+from support.gguf_mixtures import MIXTURES, by_head
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, p_value
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5TextConfig
@@ -188,6 +188,7 @@ class Other:
 
 
 _DEEPSEEK = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
+_NEMOTRON = ("0.enorm", "0.hnorm", "0.eh_proj", "1.final_layernorm")
 OTHERS = {
     "mimo": Other(
         "qwen2", {"model_type": "mimo", "auto_map": {"AutoConfig": "mimo.MiMoConfig"}}, {3: ""},
@@ -203,9 +204,8 @@ OTHERS = {
         "qwen3_5_moe_text", {}, {3: "layers.0."},
         ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"), "mtp.",
     ),
-    "nemotron_h": Other(
-        "nemotron_h", {}, {4: "0.", 5: "1."}, ("0.enorm", "0.hnorm", "0.eh_proj", "1.final_layernorm"), "mtp.layers."
-    ),
+    "nemotron_h": Other("nemotron_h", {}, {4: "0.", 5: "1."}, _NEMOTRON, "mtp.layers."),
+    "nemotron_h, experts": Other("nemotron_h, experts", {}, {2: "0.", 3: "1."}, _NEMOTRON, "mtp.layers."),
 }  # fmt: skip
 
 
@@ -306,6 +306,41 @@ def test_a_head_with_experts_in_a_file_is_that_of_the_checkpoint(joined: bool, t
     file = write(tmp_path / "m.gguf", model, **asked)
     assert has_head(file)
     right, found = read(tmp_path, model.config), read(file, load_config(str(file), trust_remote_code=False))
+    assert found.tensors.keys() == right.tensors.keys()
+    for name, tensor in right.tensors.items():
+        assert torch.allclose(found.tensors[name], tensor.float(), rtol=0, atol=3e-7), name
+
+
+_IN_FILE = {
+    "eh_proj": "nextn.eh_proj", "enorm": "nextn.enorm", "hnorm": "nextn.hnorm",
+    "shared_head.norm": "nextn.shared_head_norm", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm", "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "self_attn.o_proj": "attn_output", "mlp.gate": "ffn_gate_inp",
+    **{f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
+}  # fmt: skip
+"""What files of GLM-4.7-Flash call the modules of its head."""
+
+
+def test_a_latent_head_in_a_file_is_that_of_the_checkpoint(tmp_path: Path) -> None:
+    """What makes its keys and values is two tensors there."""
+    form = replace(OTHERS["glm4_moe_lite"], blocks={2: ""}, prefix="model.layers.3.")
+    model, _ = other(tmp_path, form, MIXTURES["glm4_moe_lite"]())
+    config, stored = model.config, load_file(tmp_path / "model.safetensors")
+    head = {name.removeprefix(form.prefix): t.numpy() for name, t in stored.items() if name.startswith(form.prefix)}
+    tensors: dict[str, np.ndarray] = {"blk.3.exp_probs_b.bias": head.pop("mlp.gate.e_score_correction_bias")}
+    for part in ("gate", "up", "down"):
+        each = [head.pop(f"mlp.experts.{number}.{part}_proj.weight") for number in range(config.n_routed_experts)]
+        tensors[f"blk.3.ffn_{part}_exps.weight"] = np.stack(each)
+    keys, values = by_head(config, head.pop("self_attn.kv_b_proj.weight"))
+    tensors |= {"blk.3.attn_k_b.weight": np.ascontiguousarray(keys.swapaxes(1, 2)), "blk.3.attn_v_b.weight": values}
+    for name, values in head.items():
+        module, _, kind = name.rpartition(".")
+        tensors[f"blk.3.{_IN_FILE[module]}.{kind}"] = values
+    file = write(tmp_path / "m.gguf", model, metadata={"block_count": 4, "nextn_predict_layers": 1}, tensors=tensors)
+    assert has_head(file)
+    right, found = read(tmp_path, config), read(file, load_config(str(file), trust_remote_code=False))
     assert found.tensors.keys() == right.tensors.keys()
     for name, tensor in right.tensors.items():
         assert torch.allclose(found.tensors[name], tensor.float(), rtol=0, atol=3e-7), name
@@ -430,23 +465,6 @@ def test_a_layer_that_is_not_run_is_refused_with_the_reason(of: Any, name: str, 
     names = (f"mtp.layers.0.{name}", "mtp.fc") if qwen else (f"model.layers.4.{name}", "model.layers.4.eh_proj")
     save_file({f"{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModel, match=f"^the MTP layer of .* {why}"):
-        read(tmp_path, made)
-    assert not has_head(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "blocks"), [("nemotron_h, experts", ["linear_attention", "moe", "full_attention", "moe"])]
-)
-def test_a_head_whose_layer_would_have_experts_of_nemotron_is_refused(
-    name: str, blocks: list[str], tmp_path: Path
-) -> None:
-    made = config_of(name)
-    assert made.layers_block_type == blocks
-    made.num_nextn_predict_layers = 1
-    made.save_pretrained(tmp_path)
-    names = ("0.eh_proj", "0.enorm", "0.hnorm", "1.final_layernorm", "1.mixer.experts.0.up_proj")
-    save_file({f"mtp.layers.{each}.weight": torch.ones(1) for each in names}, tmp_path / "model.safetensors")
-    with pytest.raises(UnsupportedModel, match="no layer that is an MLP alone, without experts"):
         read(tmp_path, made)
     assert not has_head(tmp_path)
 

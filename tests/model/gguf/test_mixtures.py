@@ -210,16 +210,20 @@ def test_tensors_of_another_shape_are_refused(shape: tuple[int, ...], message: s
         checkpoint.load_config(str(path))
 
 
-def test_three_dimensions_that_lie_are_refused(tmp_path: Path) -> None:
-    """The head of a file with random numbers where the shapes of experts stand: an error that names what is wrong, or
-    the same shapes, and never a model of other ones."""
-    data = bytearray(write(tmp_path / "m.gguf", made(MIXTURES["qwen3_moe"]())).read_bytes())
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("qwen3_moe", ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")), ("deepseek_v3", ("attn_k_b", "attn_v_b"))],
+)
+def test_three_dimensions_that_lie_are_refused(name: str, parts: tuple[str, ...], tmp_path: Path) -> None:
+    """The head of a file with random numbers where the shapes of experts stand, or of what makes keys and values of
+    latents: an error that names what is wrong, or the same shapes, and never a model of other ones."""
+    data = bytearray(write(tmp_path / "m.gguf", made(MIXTURES[name]())).read_bytes())
     rng = np.random.default_rng(0)
-    names = [f"blk.{layer}.ffn_{part}_exps.weight".encode() for layer in range(3) for part in ("gate", "up", "down")]
+    names = [f"blk.{layer}.{part}.weight".encode() for layer in range(3) for part in parts]
     refused = 0
     for number in range(60):
-        damaged, name = bytearray(data), names[number % len(names)]
-        at = damaged.index(name) + len(name)
+        damaged, tensor = bytearray(data), names[number % len(names)]
+        at = damaged.index(tensor) + len(tensor)
         kind = number // len(names) % 3
         if kind == 0:  # how many there are
             struct.pack_into("<I", damaged, at, int(rng.integers(0, 9)))

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from support.families import VOCAB, config_of, own, random_model
+from support.families import FAMILIES, VOCAB, config_of, own, random_model
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model import native
+from headstart.model import int4, native
 from headstart.model.decoders.experts import chosen_by
 from headstart.model.decoders.fused import FusedDecoder
+from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.lean import LeanDecoder
+from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import part
 from headstart.model.loading import adopt
 from headstart.model.packed import Packed, Segment
@@ -132,6 +135,112 @@ def test_rows_have_the_same_bits_beside_rows_that_choose_the_same_and_others(nam
         mine = Segment(cache.acquire(), text, judged=len(text))
         got = runner.forward([*segments, mine], cache).logits[-len(text) :]
         assert torch.equal(got, alone)
+
+
+MIXED = [name for name, config in FAMILIES.items() if recipe_of(config()).experts]
+
+
+@needs_kernels
+@pytest.mark.parametrize("quantize", ["int8", "int4"])
+@pytest.mark.parametrize("name", MIXED)
+def test_every_mixture_runs_on_codes(name: str, quantize: str) -> None:
+    """Most rows are near those of transformers' modules on the numbers that the codes stand for; some, near the border
+    between two experts, take another one, since the kernels round each row to 8 bits. And a row has the same bits
+    beside strangers."""
+    model = random_model(config_of(name))
+    text = tuple(torch.randint(3, VOCAB, (24,), generator=torch.Generator().manual_seed(4)).tolist())
+    rounded = own(model)
+    if quantize == "int4":
+        int4.round_matrices(rounded, quantize)
+        for owner in list(rounded.modules()):
+            for path, child in owner.named_children():
+                if isinstance(child, GroupedLinear):
+                    setattr(owner, path, linear_of(torch.from_numpy(child.weights.dequantise()), child.bias))
+    want = rounded(torch.tensor([text]), use_cache=False).logits[0]
+    runner = ModelRunner(adopt(model), max_length=128, quantize=quantize)
+    assert (runner.decoder, runner.quantize) == ("fused", quantize)
+    got = logits_of(runner, text)
+    errors = (got - want).abs().amax(1) / (want.max() - want.min())
+    assert 1e-5 < errors.median() < 0.1, errors.median()
+    cache = runner.new_cache(2)
+    segments = [Segment(cache.acquire(), text[::-1], judged=1), Segment(cache.acquire(), text, judged=len(text))]
+    assert torch.equal(runner.forward(segments, cache).logits[1:], got)
+
+
+def damaged(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    """The same numbers, or some of them, in another shape."""
+    axis = int(rng.integers(tensor.dim()))
+    made = [
+        tensor.narrow(axis, 0, tensor.shape[axis] - 1),
+        torch.cat((tensor, tensor.narrow(axis, 0, 1)), axis),
+        tensor[None, None],
+        tensor.reshape(-1)[:-1],
+        tensor.transpose(0, -1),
+    ]
+    return made[int(rng.integers(len(made)))].contiguous().clone()
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", MIXED)
+def test_parameters_of_any_other_shape_are_refused(name: str) -> None:
+    """Routers, their biases, all experts' matrices and the gate of the shared one: kernels would read what is not
+    there. One that decoders reshape anyway may come with more axes of 1."""
+    rng, model, recipe = np.random.default_rng(1), random_model(config_of(name)), recipe_of(config_of(name))
+    index = next(i for i, layer in enumerate(recipe.layers) if layer.experts is not None)
+    experts = recipe.layers[index].experts
+    assert experts is not None
+    router = experts.router
+    names = (
+        *experts.parameters, router.weight, router.bias, router.choice_bias, router.gain, router.expert_factors,
+        experts.shared_gate,
+    )  # fmt: skip
+    refused = 0
+    for parameter in (each for each in names if each is not None):
+        for kind in (FusedDecoder, LeanDecoder):
+            copy = adopt(own(model))
+            path, _, last = parameter.rpartition(".")
+            owner = part(part(copy, recipe.stack)[index], path)
+            held = getattr(owner, last)
+            wrong = damaged(held.detach(), rng)
+            if wrong.shape == held.shape or (parameter == router.choice_bias and wrong.numel() == held.numel()):
+                continue
+            if last in owner._parameters:
+                owner._parameters[last] = torch.nn.Parameter(wrong, requires_grad=False)
+            else:
+                owner._buffers[last] = wrong
+            with pytest.raises(UnsupportedModel, match=r"by the config|are chosen|experts"):
+                kind.build(copy, {}, length=64, quantize=None)
+            refused += 1
+    assert refused >= 6
+
+
+ROUTER_FIELDS = (
+    "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok", "moe_k",
+    "moe_topk", "top_k_experts", "moe_intermediate_size", "n_group", "topk_group", "n_shared_experts",
+    "routed_scaling_factor", "first_k_dense_replace", "shared_expert_intermediate_size", "num_dense_layers",
+    "decoder_sparse_step", "moe_layer_interval", "moe_shared_expert_intermediate_size", "mlp_layer_types",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_router_fields_of_any_value_are_read_or_refused(name: str) -> None:
+    """One typed error, or a recipe whose router chooses some of its experts; never another error."""
+    refused = 0
+    for field in ROUTER_FIELDS:
+        for value in (-1, 0, 1, 2, 7, 10**9, 2.5, float("nan"), "many", None, [3], True):
+            config = config_of(name)
+            stored = type(config).attribute_map.get(field, field)
+            if not hasattr(config, stored):
+                continue
+            object.__setattr__(config, stored, value)  # past its class's checks
+            try:
+                recipe = recipe_of(config)
+            except UnsupportedModel:
+                refused += 1
+                continue
+            for experts in recipe.experts:
+                assert 0 < experts.router.chosen <= experts.count, (field, value)
+    assert refused > 10
 
 
 def test_a_recipe_with_experts_is_kept_as_it_is() -> None:

@@ -15,7 +15,7 @@ from headstart.model.gguf.architectures import ARCHITECTURES
 from headstart.model.gguf.blocks import floats
 from headstart.model.gguf.description import DRAFTING
 from headstart.model.gguf.files import GgufFile
-from headstart.model.gguf.names import Names, joins_experts, same_shape
+from headstart.model.gguf.names import Names, joins_experts, same_shape, splits_latents
 from headstart.model.gguf.weights import read
 from headstart.model.heads.stored_tensors import Table
 from headstart.model.recipes import recipe_of
@@ -38,7 +38,9 @@ class _HeadNames(Names):
         self._offset = 0.0 if recipe.final_norm is None else recipe.final_norm.offset
         architecture = ARCHITECTURES[file.metadata.text("general.architecture")]
         layers = (*recipe.layers, *[layer] * (number + 1))
-        super().__init__(replace(recipe, layers=layers), architecture, joined=joins_experts(file, (self.block,)))
+        apart = splits_latents(file, (self.block,))
+        joined = joins_experts(file, (self.block,))
+        super().__init__(replace(recipe, layers=layers), architecture, joined=joined, apart=apart)
 
     def parameter(self, name: str) -> str:
         """A tensor of the head, as the other methods take it."""

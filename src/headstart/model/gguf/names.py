@@ -52,8 +52,8 @@ class Names:
             UnsupportedModel: the config has no recipe.
         """
         recipe, architecture = recipe_of(config), ARCHITECTURES[file.metadata.text("general.architecture")]
-        apart = any(name.endswith(".attn_k_b.weight") for name in file.tensors)
-        return cls(recipe, architecture, joined=joins_experts(file, range(len(recipe.layers))), apart=apart)
+        blocks = range(len(recipe.layers))
+        return cls(recipe, architecture, joined=joins_experts(file, blocks), apart=splits_latents(file, blocks))
 
     @property
     def alike(self) -> bool:
@@ -233,6 +233,11 @@ class Names:
 def joins_experts(file: GgufFile, blocks: Iterable[int]) -> bool:
     """Whether gate and up of experts are one tensor in any of these blocks of a file."""
     return any(f"blk.{block}.ffn_gate_up_exps.weight" in file.tensors for block in blocks)
+
+
+def splits_latents(file: GgufFile, blocks: Iterable[int]) -> bool:
+    """Whether what makes keys and values of a latent is two tensors in any of these blocks of a file."""
+    return any(f"blk.{block}.attn_k_b.weight" in file.tensors for block in blocks)
 
 
 def same_shape(found: Sequence[int], wanted: Sequence[int]) -> bool:

@@ -39,6 +39,8 @@ from headstart.model.heads.stored_tensors import (
 from headstart.model.loading import load_config
 from headstart.model.reading import object_in
 from headstart.model.recipes import find_recipe
+from headstart.model.recipes.experts import Experts
+from headstart.model.recipes.mlp import Mlp
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 from headstart.model.recipes.stated import ROPE_FIELDS
 from headstart.model.stored import layers_after
@@ -101,21 +103,38 @@ def _attends(recipe: Recipe) -> Layer:
 
 
 def _attends_then_feeds(recipe: Recipe) -> Layer:
-    """The same where layers are attention or an MLP alone: one of each, of which checkpoints number both."""
+    """The same where layers are attention or an MLP alone: one of each, of which checkpoints number both. The MLP is
+    experts where the target has any."""
     attends = _attends(recipe)
-    feeds = next((each for each in recipe.layers if each.mixer is None and each.experts is None), None)
-    if feeds is None:
-        raise UnsupportedModel(
-            "the target has no layer that is an MLP alone, without experts", hint="use another drafter"
-        )
-    attention, mlp = attends.attention, feeds.mlp
+    fed = sorted((each for each in recipe.layers if each.mixer is None), key=lambda each: each.experts is None)
+    if not fed:
+        raise UnsupportedModel("the target has no layer that is an MLP alone", hint="use another drafter")
+    attention, feeds = attends.attention, fed[0]
     assert attends.attention_in is not None, "layers of these families have a norm"
     assert feeds.mlp_in is not None, "layers of these families have a norm"
     return Layer(
         replace(attention, qkv=tuple(f"0.{name}" for name in attention.qkv), out=f"0.{attention.out}"),
-        replace(mlp, gate_up=tuple(f"1.{name}" for name in mlp.gate_up), down=f"1.{mlp.down}"),
+        _below("1.", feeds.mlp) if feeds.experts is None else _experts_below("1.", feeds.experts),
         replace(attends.attention_in, name=f"0.{attends.attention_in.name}"),
         replace(feeds.mlp_in, name=f"1.{feeds.mlp_in.name}"),
+    )
+
+
+def _below(prefix: str, mlp: Mlp) -> Mlp:
+    """The same with its names below another one."""
+    return replace(mlp, gate_up=tuple(prefix + name for name in mlp.gate_up), down=prefix + mlp.down)
+
+
+def _experts_below(prefix: str, experts: Experts) -> Experts:
+    """The same of experts that have no biases, and of whose routers only the choice has one."""
+    router = experts.router
+    choice = None if router.choice_bias is None else prefix + router.choice_bias
+    return replace(
+        experts,
+        router=replace(router, weight=prefix + router.weight, choice_bias=choice),
+        gate_up=tuple(prefix + name for name in experts.gate_up),
+        down=prefix + experts.down,
+        shared=None if experts.shared is None else _below(prefix, experts.shared),
     )
 
 

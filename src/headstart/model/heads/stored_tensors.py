@@ -201,7 +201,8 @@ def stack(tensors: dict[str, Tensor], experts: Experts) -> None:
     """Put those of each expert, as published checkpoints hold them, together as transformers has them: one after the
     other, so that there are never two of all. What is not there for all experts stays as it is, and is missing then."""
     folder = experts.down.rpartition(".")[0]
-    for name, parts in ((experts.gate_up[0], ("gate_proj", "up_proj")), (experts.down, ("down_proj",))):
+    gate_up = ("gate_proj", "up_proj") if experts.gated else ("up_proj",)
+    for name, parts in ((experts.gate_up[0], gate_up), (experts.down, ("down_proj",))):
         each = [[f"{folder}.{number}.{part}.weight" for part in parts] for number in range(experts.count)]
         if name in tensors or not all(one in tensors for names in each for one in names):
             continue
