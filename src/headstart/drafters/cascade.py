@@ -77,8 +77,7 @@ class Cascade(Drafter):
         """The first guess of a copying member that may draft at all."""
         for member in self._copying:
             nodes = min(most, _limited(row, member).budget.nodes)
-            found = _beyond(member, row, tokens, nodes) if nodes > 0 and may_draft(member, row) else Draft()
-            if len(found) and found.expected is None:  # one that is unsure lets a later member do better
+            if nodes > 0 and may_draft(member, row) and len(found := _beyond(member, row, tokens, nodes)):
                 return replace(found, source=member.name)
         return Draft()
 

@@ -25,43 +25,24 @@ if TYPE_CHECKING:
 
 WEIGHTS: Weights = "none"
 SURE = 3
-"""Tokens of a match that is taken before a later drafter is asked. After fewer a draft says how much it expects."""
-_SLOW = 0.05
-"""What one draft changes of what is expected of such drafts."""
+"""Tokens of match that are required where a later drafter does better than a weaker match."""
 
 
 class NgramDrafter(Drafter):
-    """Point-mass chains copied from the request's own context, from its further texts, or from an index.
-
-    Args:
-        longest, shortest: tokens of the matches that are looked for.
-        sure: tokens of a match whose draft is taken as it is. A draft after fewer says how many of such drafts' tokens
-            were accepted so far, so that in a list a later drafter that should do better is asked.
-        index: of texts that all requests share.
-        budget: nodes of a draft where the user chooses no number.
-    """
+    """Point-mass chains copied from the request's own context, from its further texts, or from an index."""
 
     limit = 31
     draws = False
     copies = True
 
     def __init__(
-        self,
-        *,
-        longest: int = 3,
-        shortest: int = 1,
-        sure: int = 1,
-        index: TextIndex | None = None,
-        budget: int | None = None,
+        self, *, longest: int = 3, shortest: int = 1, index: TextIndex | None = None, budget: int | None = None
     ) -> None:
         check_number("shortest", shortest, low=1, integer=True)
         check_number("longest", longest, low=shortest, integer=True)
         self.name = "ngram"
         self.default_budget = 8 if budget is None else budget
         check_number("budget", self.default_budget, low=0, integer=True)
-        check_number("sure", sure, low=1, integer=True)
-        self._sure = sure
-        self._hoped = 0.5
         self._lengths = range(longest, shortest - 1, -1)
         self._index = index
         self._memories: dict[int, _Memory] = {}
@@ -74,9 +55,6 @@ class NgramDrafter(Drafter):
         read, row = read_of_prompt(self, observation), observation.row
         if read and row is not None:
             self._memory(row).own.extend(row.tokens[:read])
-        draft = observation.step.draft
-        if draft.source == self.name and draft.expected is not None and not draft.forced:
-            self._hoped += _SLOW * (len(observation.step.path) - self._hoped)
 
     def release(self, request: int) -> None:
         memory = self._memories.pop(request, None)
@@ -91,13 +69,8 @@ class NgramDrafter(Drafter):
 
     def _copy(self, row: Row, more: tuple[int, ...], most: int) -> Draft:
         """What followed the last tokens of the row's text and `more`, earlier in the text or in the further ones."""
-        copied = self._memory(row).after(row.tokens, more, most)
-        if not copied.tokens:
-            return Draft()
-        weak = copied.match.matched < self._sure and not copied.match.near
-        # a promised text may not depend on what other requests taught
-        expected = (0.0 if row.reproducible else self._hoped) if weak else None
-        return replace(Draft.chain(copied.tokens), source=self.name, expected=expected)
+        tokens = self._memory(row).after(row.tokens, more, most).tokens
+        return replace(Draft.chain(tokens), source=self.name) if tokens else Draft()
 
     def _memory(self, row: Row) -> _Memory:
         memory = self._memories.get(row.request)
@@ -110,8 +83,8 @@ class NgramDrafter(Drafter):
 
 
 def build(context: BuildContext) -> NgramDrafter:
-    longest, sure = (3, 1) if context.last else (5, SURE)
-    return NgramDrafter(longest=longest, sure=sure, index=context.index, budget=context.budget)
+    longest, shortest = (3, 1) if context.last else (5, SURE)
+    return NgramDrafter(longest=longest, shortest=shortest, index=context.index, budget=context.budget)
 
 
 class _Memory:

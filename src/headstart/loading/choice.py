@@ -111,7 +111,7 @@ class Choice:
 
 def choose(
     target: DrafterName,
-    drafter: DrafterName | Drafter | Sequence[DrafterName | Drafter] | None,
+    drafter: DrafterName | Drafter | Stack | Sequence[DrafterName | Drafter | Stack] | None,
     advice: Advice | None = None,
 ) -> Choice:
     """Resolve the `drafter` of `headstart.load`. A list may end with "auto", which is then replaced by what that finds.

@@ -99,10 +99,12 @@ def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Ch
 
     checkpoint, own = drafts[str(wanted.source)], wanted.source == SELF_INT4
     ours, theirs = context.target_tokenizer, checkpoint.tokenizer
-    if ours is not None and theirs is not None and differences(ours, theirs):
+    other = differences(ours, theirs) if ours is not None and theirs is not None else ()
+    if other:
         raise IncompatibleTokenizer(
             f"drafter={wanted.name!r}: {wanted.source} has other tokens than the target",
             hint="a model with other tokens can draft, but not with a drafter of its own: name it alone",
+            differences=other,
         )
     model = checkpoint.runner("int4" if own else context.quantize or "none")
     cache = model.new_cache(context.slots)

@@ -59,24 +59,23 @@ def as_stack(name: str) -> Stack | None:
     text = name.strip()
     if "(" not in text or Path(text).expanduser().exists():
         return None
-    model, _, inner = text.partition("(")
-    if not model.strip() or not inner.endswith(")"):
+    start, depth = len(text), 0
+    while start and (depth or start == len(text)):  # from behind: the model may be a path with brackets
+        start -= 1
+        depth += (text[start] == ")") - (text[start] == "(")
+    model, parts = text[:start].strip(), _parts(text[start + 1 : -1])
+    if depth or not text.endswith(")") or not model or not all(parts):
         raise InvalidOption(f"drafter={name!r} is no stack of drafters", hint=_HINT)
-    parts = _parts(inner[:-1])
-    if parts is None or not all(parts):
-        raise InvalidOption(f"drafter={name!r} is no stack of drafters", hint=_HINT)
-    return Stack(model.strip(), [as_stack(part) or part for part in parts])
+    return Stack(model, [as_stack(part) or part for part in parts])
 
 
-def _parts(text: str) -> list[str] | None:
-    """What commas part that stand in no brackets; None where brackets do not match."""
+def _parts(text: str) -> list[str]:
+    """What commas part that stand in no brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
-        if depth < 0:
-            return None
         if letter == "," and depth == 0:
             parts.append("")
         else:
             parts[-1] += letter
-    return [part.strip() for part in parts] if depth == 0 else None
+    return [part.strip() for part in parts]
