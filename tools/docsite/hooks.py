@@ -1,7 +1,7 @@
 """What mkdocs does besides: pages from outside of docs/, and links that lead out of it.
 
 The documents are written for a code host, where a link to a source file opens the file. In the site such a link leads
-to a page that shows the file, and the documents beside docs/ (the changelog, the guide for contributors) are pages too.
+to a page that shows the file. The documents beside docs/ are pages too: README.md is the first one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from command_line import command_line  # noqa: E402 (mkdocs loads this file by i
 from headstart.base.web.build import page  # noqa: E402
 from headstart.learn.pages.lessons import lessons_page, traces  # noqa: E402
 
-BESIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+BESIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 """Documents beside docs/, and their places in the site."""
 _LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))")
 _SEE = """# See it
