@@ -7,7 +7,6 @@ a command that needs what no test has (vLLM, another machine, a model of gigabyt
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,13 +21,11 @@ from typing import Any
 
 import pytest
 import typer
-from support.guides import ROOT, SHOWING, Shown, blocks, commands
+from support.guides import ROOT, SHOWING, Shown, blocks, commands, furnish
 
-from headstart.base.extras import pair
 from headstart.commands.cli import app
 
 ALL = [each for path in SHOWING for each in commands(path)]
-PAIR = Path(pair("target")).parent
 
 PARSED_ONLY = (
     (r"^launch |--vllm|--verify|--check-only", "needs a vLLM"),
@@ -98,36 +95,7 @@ RUN = [each for each in ALL if not why_not(each)]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a reader has: models and files under the names that the documents use."""
-    made = tmp_path_factory.mktemp("reader")
-    shutil.copytree(PAIR / "target", made / "chat")
-    template = "{% for m in messages %}# {{ m.role }}: {{ m.content }}\n{% endfor %}# assistant:"
-    (made / "chat" / "chat_template.jinja").write_text(template)
-    for name in ("my-model", "my/model", "path/to/model", "path/to/target"):
-        link(made / name, PAIR / "target")
-    for name in ("my-chat-model", "path/to/chat-model", "HuggingFaceTB/SmolLM2-135M-Instruct"):
-        link(made / name, made / "chat")
-    link(made / "my-head", PAIR / "eagle3")
-    link(made / "path/to/draft", PAIR / "draft")
-    (made / "texts").mkdir()
-    source = (ROOT / "src" / "headstart" / "rule" / "verify.py").read_text()
-    (made / "texts" / "verify.txt").write_text(source * 4)
-    for name in ("src", "docs"):
-        (made / name).mkdir()
-        (made / name / "a.py").write_text(source)
-    prompts = "".join(json.dumps({"prompt": f"def f{i}(a, b):", "output": " return a"}) + "\n" for i in range(3))
-    for name in ("my", "my-prompts", "prompts", "humaneval", "traffic"):
-        (made / f"{name}.jsonl").write_text(prompts)
-    (made / "questions.txt").write_text("Why?\n\nWhen?\n")
-    (made / "keys.txt").write_text("a-key-of-some-length\n")
-    (made / "words.lark").write_text('start: "yes" | "no"\n')
-    (made / "book.json").write_text('{"type": "object", "properties": {"year": {"type": "integer"}}}')
-    shutil.copy(ROOT / "src" / "headstart" / "learn" / "traces" / "draft-model.jsonl", made / "run.jsonl")
-    return made
-
-
-def link(path: Path, target: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(target, target_is_directory=True)
+    return furnish(tmp_path_factory.mktemp("reader"))
 
 
 def shortened(words: tuple[str, ...]) -> list[str]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from headstart.base.extras import pair
+
 ROOT = Path(__file__).parents[2]
+PAIR = Path(pair("target")).parent
 SHOWING = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -52,3 +57,36 @@ def _words(rest: str) -> list[str]:
             break
         words.append(word)
     return words
+
+
+def furnish(made: Path) -> Path:
+    """Fill a folder with what the documents name: the bundled pair as any model, small files as any file."""
+    shutil.copytree(PAIR / "target", made / "chat")
+    template = "{% for m in messages %}# {{ m.role }}: {{ m.content }}\n{% endfor %}# assistant:"
+    (made / "chat" / "chat_template.jinja").write_text(template)
+    for name in ("my-model", "my/model", "path/to/model", "path/to/target"):
+        link(made / name, PAIR / "target")
+    for name in ("my-chat-model", "path/to/chat-model", "HuggingFaceTB/SmolLM2-135M-Instruct"):
+        link(made / name, made / "chat")
+    link(made / "my-head", PAIR / "eagle3")
+    link(made / "path/to/draft", PAIR / "draft")
+    (made / "texts").mkdir()
+    source = (ROOT / "src" / "headstart" / "rule" / "verify.py").read_text()
+    (made / "texts" / "verify.txt").write_text(source * 4)
+    for name in ("src", "docs"):
+        (made / name).mkdir()
+        (made / name / "a.py").write_text(source)
+    prompts = "".join(json.dumps({"prompt": f"def f{i}(a, b):", "output": " return a"}) + "\n" for i in range(3))
+    for name in ("my", "my-prompts", "prompts", "humaneval", "traffic"):
+        (made / f"{name}.jsonl").write_text(prompts)
+    (made / "questions.txt").write_text("Why?\n\nWhen?\n")
+    (made / "keys.txt").write_text("a-key-of-some-length\n")
+    (made / "words.lark").write_text('start: "yes" | "no"\n')
+    (made / "book.json").write_text('{"type": "object", "properties": {"year": {"type": "integer"}}}')
+    shutil.copy(ROOT / "src" / "headstart" / "learn" / "traces" / "draft-model.jsonl", made / "run.jsonl")
+    return made
+
+
+def link(path: Path, target: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target, target_is_directory=True)
