@@ -108,10 +108,10 @@ class Target:
         """Make an engine on this target, with a cache of its own.
 
         Args:
-            drafter: one of the following, or a list of them. In a list the first drafter that has a draft drafts in each
-                step, unless a later one should do better; its last name may be "auto".
-                "auto" (default) is what is recommended for the target; else what `headstart doctor` found out here; else
-                n-gram lookup with the head that is bundled for SmolLM2-135M-Instruct or that the checkpoint holds; else
+            drafter: one of the following, or a list of them. In a list the first drafter that has a draft drafts in
+                each step, unless a later one should do better; its last name may be "auto".
+                "auto" (default) is what is recommended for the target; else what `headstart doctor` found out here;
+                else n-gram lookup with the head that is bundled for SmolLM2-135M-Instruct or that the checkpoint holds; else
                 "suffix" and "ngram". It is never a second model that nothing has measured. `describe()` says why.
                 "none" or None drafts nothing.
                 "ngram", "suffix", "lookahead", "prediction" (the request's `Drafting.prediction`), "early-exit" (the
