@@ -88,6 +88,17 @@ def test_lists_begin_after_an_empty_line(name: str) -> None:
             assert not lines[token.map[0] - 1].strip(), f"line {token.map[0] + 1}: {lines[token.map[0]]}"
 
 
+GUIDES = ["README.md", "CONTRIBUTING.md", *(each for each in NAMED if each.startswith("docs/guides/"))]
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_every_column_of_a_table_in_a_guide_has_a_name(name: str) -> None:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    heads = [lines[token.map[0]] for token in parsed(ROOT / name) if token.type == "table_open" and token.map]
+    assert [head for head in heads if not all(cell.strip() for cell in head.strip().strip("|").split("|"))] == []
+    assert not [head for head in heads if head.startswith("| |")]
+
+
 def test_the_reference_has_the_whole_public_contract() -> None:
     page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"^::: headstart\.(\w+)$", page, re.MULTILINE))
