@@ -221,6 +221,13 @@ def test_links_out_of_docs_lead_to_pages_of_the_site(hooks: Any, here: str, link
     assert hooks.on_page_markdown(f"[x]({link})", page=page) == f"[x]({there})"
 
 
+def test_every_results_file_says_when_and_by_which_commit_it_was_made(hooks: Any) -> None:
+    rows = [line.split(" | ") for line in hooks.index().splitlines() if line.startswith("| [")]
+    assert len(rows) == len(list((ROOT / "benchmarks" / "results").glob("*.json")))
+    assert not [row[0] for row in rows if not re.fullmatch(r"\d{4}-\d\d-\d\d", row[1]) or not row[4].strip("`")]
+    assert len([row[0] for row in rows if not row[2]]) <= 1  # one of 24 November does not say it
+
+
 @pytest.mark.parametrize("guide", ["chat", "gguf"])  # the server takes as many tokens as fit
 def test_guides_say_how_long_the_context_is(guide: str) -> None:
     page = " ".join((DOCS / "guides" / f"{guide}.md").read_text(encoding="utf-8").split())

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
 from command_line import command_line  # noqa: E402 (mkdocs loads this file by its path, and knows no folder of it)
+from results_index import RESULTS, index  # noqa: E402
 
 from headstart.base.web.build import page  # noqa: E402
 from headstart.learn.pages.lessons import lessons_page, traces  # noqa: E402
@@ -117,6 +118,8 @@ def _inside(target: str) -> bool:
 def _shown(target: str) -> str | bytes:
     """A page that shows a file, or lists a folder; or what is no text for people, as it is."""
     path = ROOT / target
+    if path == RESULTS:
+        return f"{_UNSEARCHED}{index()}"
     if path.is_dir():
         names = "\n".join(f"- [{each.name}]({each.name})" for each in sorted(path.iterdir()) if each.is_file())
         return f"{_UNSEARCHED}# {target}\n\n{names}\n"
