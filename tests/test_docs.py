@@ -231,7 +231,7 @@ def test_every_results_file_says_when_and_by_which_commit_it_was_made(hooks: Any
 @pytest.mark.parametrize("guide", ["chat", "gguf"])  # the server takes as many tokens as fit
 def test_guides_say_how_long_the_context_is(guide: str) -> None:
     page = " ".join((DOCS / "guides" / f"{guide}.md").read_text(encoding="utf-8").split())
-    (sentence,) = re.findall(r"[^.]*\b\d{4} tokens[^.]*--max-length", page)
+    (sentence,) = re.findall(r"[^.]*\b\d{4} tokens[^.]*--max-model-len", page)
     assert f"{DEFAULT_LENGTH} tokens" in sentence
 
 

@@ -53,16 +53,16 @@ def test_our_own_engine_is_lossless(target: str, tmp_path: Path) -> None:
 def test_the_options_choose_the_parts(target: str, tmp_path: Path) -> None:
     out = tmp_path / "c.json"
     common = ("--target", target, "--drafter", "none", *QUICK, "-o", str(out), "--no-behaviour")
-    assert run(*common, "--greedy-only").exit_code == 0
+    assert run(*common, "--no-sampled").exit_code == 0
     assert set(json.loads(out.read_text())["parts"]) == {"greedy"}
-    assert run(*common, "--sampling-only", "--temperature", "0.8", "--top-p", "0.9").exit_code == 0
+    assert run(*common, "--no-greedy", "--temperature", "0.8", "--top-p", "0.9").exit_code == 0
     record = json.loads(out.read_text())
     assert set(record["parts"]) == {"sampling"}
     assert record["settings"]["sampling"]["top_p"] == 0.9
 
 
 def test_too_few_samples_decide_nothing_and_say_how_many_it_takes(target: str) -> None:
-    few = ("--max-samples", "20", "--effect", "0.05", "--no-behaviour", "--sampling-only")
+    few = ("--max-samples", "20", "--effect", "0.05", "--no-behaviour", "--no-greedy")
     result = run("--target", target, "--drafter", "ngram", *QUICK, *few)
     assert result.exit_code == 2
     assert result.stdout.startswith("Could not decide")
@@ -71,7 +71,7 @@ def test_too_few_samples_decide_nothing_and_say_how_many_it_takes(target: str) -
 
 
 def test_a_server_and_a_broken_one(target: str, engine: hs.Engine, tmp_path: Path) -> None:
-    common = ("--target", target, *QUICK, "--no-behaviour", "--greedy-only")
+    common = ("--target", target, *QUICK, "--no-behaviour", "--no-sampled")
     with serving(engine) as url:
         result = run(*common, "--endpoint", url)
         assert result.exit_code == 0, result.output
@@ -89,7 +89,7 @@ def test_a_server_and_a_broken_one(target: str, engine: hs.Engine, tmp_path: Pat
 
 def test_two_servers_need_no_weights(engine: hs.Engine) -> None:
     with serving(engine) as one, serving(engine) as other:
-        result = run("--endpoint", one, "--against", other, "--greedy-only", "--limit", "2", "--no-behaviour")
+        result = run("--endpoint", one, "--against", other, "--no-sampled", "--limit", "2", "--no-behaviour")
     assert result.exit_code == 0, result.output
     assert "all 2 greedy texts are equal" in result.stdout
 
@@ -141,11 +141,11 @@ def test_a_page_of_every_part(tmp_path: Path) -> None:
     [
         (["--against", "http://h/v1"], "--against needs --endpoint"),
         (["--endpoint", "nonsense"], "not the URL"),
-        (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--timeout", "2"], "no connection"),
+        (["--endpoint", "http://127.0.0.1:9/v1", "--endpoint-model", "m", "--timeout", "2"], "no connection"),
         (["--endpoint", "http://h/v1", "--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
-        (["--greedy-only", "--sampling-only"], "nothing is left"),
+        (["--no-sampled", "--no-behaviour", "--no-greedy"], "nothing is left"),
         (["--temperature", "0"], "temperature 0"),
-        (["--level", "2"], "level"),
+        (["--significance", "2"], "level"),
         (["--prompts", "/no/such/file"], "/no/such/file"),
         (["--effect", "0"], "effect"),
         (["--limit", "0"], "--limit"),

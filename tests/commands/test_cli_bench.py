@@ -58,7 +58,7 @@ def run_bench(target: str, draft: str, *more: str) -> Result:
 def test_a_bench_prints_and_writes_what_it_found(target: str, draft: str, prompts: Path, tmp_path: Path) -> None:
     json_file, page = tmp_path / "out" / "r.json", tmp_path / "r.html"
     result = run_bench(
-        target, draft, "--prompts", str(prompts), "--k-sweep", "1,3", "--json", str(json_file), "--html", str(page)
+        target, draft, "--prompts", str(prompts), "--k-sweep", "1,3", "--output", str(json_file), "--html", str(page)
     )
     assert result.exit_code == 0, result.output
     assert "tokens per target forward" in result.stdout.splitlines()[0]
@@ -83,7 +83,7 @@ def test_several_drafters_make_a_list(target: str, draft: str, prompts: Path, tm
 
 
 def test_batches_and_texts(target: str, draft: str, prompts: Path, tmp_path: Path) -> None:
-    options = ("--batch-size", "2", "--keep-texts", "--json", str(tmp_path / "r.json"))
+    options = ("--batch-size", "2", "--keep-texts", "--output", str(tmp_path / "r.json"))
     result = run_bench(target, draft, "--prompts", str(prompts), *options)
     assert result.exit_code == 0, result.output
     assert "up to 2 at a time" in result.stdout
@@ -108,7 +108,7 @@ def test_the_options_reach_load_and_the_session(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(headstart, "load", load, raising=False)
     monkeypatch.setattr("headstart.measure.bench.session.Session", make)
-    words = f"-t T -d D --prompts {prompts} --split --limit 2 --batch-size 3 --k-sweep 1,2 -k 3 --tree top-k"
+    words = f"-m T -d D --prompts {prompts} --split --limit 2 --batch-size 3 --k-sweep 1,2 -k 3 --tree top-k"
     assert isinstance(invoke(*words.split(), "--top-k", "5", "--repetition-penalty", "1.2").exception, Stop)
     given = {"num_speculative_tokens": 3, "draft_tree": "top-k", "max_batch_size": 3}
     defaults = values_of(TargetOptions()) | values_of(EngineOptions())
@@ -147,7 +147,7 @@ def test_a_bad_line_of_the_prompts_is_named(target: str, tmp_path: Path) -> None
         (("--k-sweep", "0"), "out of range"),
         (("--repetitions", "0"), "out of range"),
         (("--temperature", "-1"), "out of range"),
-        (("--json", "/"), "cannot write /"),
+        (("--output", "/"), "cannot write /"),
         (("--html", "/proc/none/page.html"), "cannot write /proc/none/page.html"),
     ],
 )
@@ -254,7 +254,7 @@ def test_a_file_of_another_kind_is_refused(files: dict[str, str], tmp_path: Path
 
 
 def test_help_is_there() -> None:
-    text = invoke("--help").output
+    text = invoke("--help-all").output
     assert "compare" in text
     assert "--k-sweep" in text
     assert "alternates" in text, "the docstring explains the command"

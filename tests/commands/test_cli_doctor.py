@@ -42,14 +42,14 @@ def test_the_summary_and_the_files(target: str, prompts: str, tmp_path: Path) ->
     pytest.importorskip("plotly")
     pytest.importorskip("jinja2")
     result = small(
-        target, prompts, "--drafter", "/no/such/draft", "--json", str(tmp_path / "a.json"), "--html",
-        str(tmp_path / "a.html"), "--check",
+        target, prompts, "--drafter", "/no/such/draft", "--output", str(tmp_path / "a.json"), "--html",
+        str(tmp_path / "a.html"), "--measure-all",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "memory-bound" in result.stdout or "compute-bound" in result.stdout or "between" in result.stdout
     assert "/no/such/draft: not measured: ModelNotFound" in result.stdout
     assert "hs.load(" in result.stdout
-    assert "headstart generate --target" in result.stdout
+    assert "headstart generate --model" in result.stdout
     assert result.stdout.count("x was predicted") or "do not use" in result.stdout or "next to nothing" in result.stdout
     assert "Kept" not in result.stdout
     written = json.loads((tmp_path / "a.json").read_text())
@@ -61,7 +61,7 @@ def test_the_summary_and_the_files(target: str, prompts: str, tmp_path: Path) ->
 
 
 def test_the_table_for_documents(target: str, prompts: str) -> None:
-    result = small(target, prompts, "--check", "--markdown")
+    result = small(target, prompts, "--measure-all", "--markdown")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].startswith("| drafter | tokens/forward predicted | measured |")
@@ -71,7 +71,7 @@ def test_the_table_for_documents(target: str, prompts: str) -> None:
 def test_what_is_scanned(target: str, prompts: str, tmp_path: Path) -> None:
     save_model(tmp_path / "small", layers=1)
     save_model(tmp_path / "large", layers=4)
-    result = small(target, prompts, "--scan", str(tmp_path), "--json", str(tmp_path / "a.json"))
+    result = small(target, prompts, "--scan", str(tmp_path), "--output", str(tmp_path / "a.json"))
     assert result.exit_code == 0, result.output
     written = json.loads((tmp_path / "a.json").read_text())
     found = [each["drafters"] for each in written["candidates"] if each["origin"] == "found"]
@@ -88,9 +88,9 @@ def test_what_is_scanned(target: str, prompts: str, tmp_path: Path) -> None:
         (["--drafter", "auto"], "no drafter to look at"),
         (["--seconds", "0"], "--seconds=0"),
         (["--max-tokens", "1"], "--max-tokens=1"),
-        (["--json", "/proc/none/a.json"], "cannot write"),
+        (["--output", "/proc/none/a.json"], "cannot write"),
         (["--markdown", "--no-measure"], "--markdown and --no-measure exclude each other"),
-        (["--check", "--no-measure"], "--check and --no-measure exclude each other"),
+        (["--measure-all", "--no-measure"], "--measure-all and --no-measure exclude each other"),
         (["--temperature", "-1"], "temperature=-1"),
     ],
 )
@@ -103,7 +103,7 @@ def test_bad_input_is_an_error_with_a_hint(target: str, prompts: str, args: list
 
 
 def test_the_bundled_pair(tmp_path: Path) -> None:
-    result = run("--seconds", "4", "--max-tokens", "24", "--json", str(tmp_path / "a.json"), "--temperature", "0.8")
+    result = run("--seconds", "4", "--max-tokens", "24", "--output", str(tmp_path / "a.json"), "--temperature", "0.8")
     assert result.exit_code == 0, result.output
     assert "sample prompts" in result.stdout
     written = json.loads((tmp_path / "a.json").read_text())

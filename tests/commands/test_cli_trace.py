@@ -165,7 +165,7 @@ def test_what_is_no_trace_is_refused(args: list[str], told: str) -> None:
 
 def test_a_trace_that_cannot_be_written_costs_no_loading(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = run("generate", "x", "-t", "no-such-model", "--trace", str(tmp_path / "file" / "run.jsonl"))
+    result = run("generate", "x", "-m", "no-such-model", "--trace", str(tmp_path / "file" / "run.jsonl"))
     assert result.exit_code == 2
     assert "cannot write" in result.stderr
 

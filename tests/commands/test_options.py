@@ -59,11 +59,10 @@ RUN = ["--target", "T", "--output", "O", "d.txt"]
 def walk(group: typer.Typer, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Callable[..., None]]:
     """The commands below this group: how each is called, and its function."""
     found = {}
-    if path and group.registered_callback is not None and group.registered_callback.callback is not None:
-        found[path] = group.registered_callback.callback
     for each in group.registered_commands:
         assert each.callback is not None
-        found[(*path, each.name or each.callback.__name__)] = each.callback
+        name = each.name or each.callback.__name__
+        found[path if name == "run" else (*path, name)] = each.callback
     for below in group.registered_groups:
         assert below.typer_instance is not None
         found |= walk(below.typer_instance, (*path, str(below.name)))
@@ -107,10 +106,10 @@ def call(path: tuple[str, ...], words: list[str]) -> dict[str, Any]:
         seen.update(given)
 
     alone = typer.Typer()
-    alone.command()(command(spy))
+    alone.command()(command()(spy))
     result = CliRunner().invoke(alone, words)
     assert result.exit_code == 0, result.output
-    return {name: value for name, value in seen.items() if name != "context"}
+    return seen
 
 
 @functools.cache
@@ -152,8 +151,8 @@ def sample(cls: type[Any], field: str, default: Any) -> tuple[list[str], Any]:
 
 
 GIVEN = {
-    "adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "index": ["DIR"], "info": ["M"],
-    "launch": ["DIR"],
+    "adapt": ["traffic.jsonl"], "chat": ["M"], "export": ["T", "D", "--output", "O"], "index": ["DIR"],
+    "info": ["M"], "launch": ["DIR"],
 }  # fmt: skip
 """What other commands must be given."""
 

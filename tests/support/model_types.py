@@ -335,7 +335,7 @@ This page is made with `{command}`, for transformers {version}.
 
 | Limit | Value | How to change it |
 | --- | --- | --- |
-| Context: prompt and text together | the model's limit, at most 4,096 tokens; `headstart serve` takes what memory allows | `--max-length`, `max_length=` |
+| Context: prompt and text together | the model's limit, at most 4,096 tokens; `headstart serve` takes what memory allows | `--max-model-len`, `max_length=` |
 | Requests at once | 8 | `--max-batch-size`, `max_batch_size=` |
 | Nodes of a draft on hybrids | 64 | |
 | Images, sound, video | not read. Of a model that could take them the text part runs | |

@@ -41,6 +41,8 @@ class Option:
     """Makes the field's value from that of the command line, where they differ. It raises `InvalidOption`."""
     positional: bool = False
     """Given by position instead of by a flag."""
+    others: tuple[int, float] | None = None
+    """For words given by position of which the first may name the model: the others are this many at least and most."""
     low: float = -math.inf
     """The least number it may be (inclusive), here and below of each element where the field is a sequence."""
     high: float = math.inf

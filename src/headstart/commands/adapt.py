@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,21 +30,25 @@ REFUSED = 1
 """Exit code where the gate refuses."""
 
 
-@command
+@command("model drafter output minutes steps gate-only forget fleet held-out temperature confidence batch-size device")
 def adapt(
     *,
-    traffic: Path = option(
-        inspect.Parameter.empty,
-        "What was served: the file of 'headstart serve --traffic', or JSON Lines of prompts and outputs.",
-        metavar="TRAFFIC",
-        positional=True,
+    words: list[str] = cli.words(
+        "[MODEL] TRAFFIC",
+        "The model, as --model takes it, and what was served: the file of 'headstart serve --traffic', or JSON Lines "
+        "of prompts and outputs.",
+        least=1,
+        most=1,
     ),
     target: str = cli.TARGET,
     drafter: str | None = option(
         None,
         "The drafter that is deployed: the path or hub id of an EAGLE-3 head or of a draft model; with the "
         "bundled target also 'eagle3' and 'bundled'.",
+        "--drafter",
         "-d",
+        "--draft-model",
+        metavar="DRAFTER",
         panel="Speculation",
     ),
     out: Path | None = option(
@@ -86,10 +89,13 @@ def adapt(
 
     **Examples**
 
-        headstart serve --target my-model --drafter my-head --traffic traffic.jsonl
-        headstart adapt traffic.jsonl --target my-model --drafter my-head --minutes 30 -o adapted
-        headstart adapt traffic.jsonl --target my-model --drafter my-head --gate-only other-head
+        headstart serve my-model --drafter my-head --traffic traffic.jsonl
+        headstart adapt my-model traffic.jsonl --drafter my-head --minutes 30 -o adapted
+        headstart adapt my-model traffic.jsonl --drafter my-head --gate-only other-head
     """  # fmt: skip
+    if not words:
+        raise InvalidOption("there is no traffic to learn from", hint="headstart adapt MODEL TRAFFIC")
+    traffic = Path(words[0])
     if forget is not None:
         _forget(traffic, forget)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -56,7 +57,7 @@ class Servers:
     """Which servers to audit instead of an engine of our own, and how to reach them."""
 
     endpoint: str | None = _server_option(
-        None, "Audit this OpenAI-compatible server instead, against the weights of --target. For example "
+        None, "Audit this OpenAI-compatible server instead, against the weights of --model. For example "
         "http://localhost:8000/v1.",
         metavar="URL",
     )  # fmt: skip
@@ -65,12 +66,12 @@ class Servers:
         "Compare --endpoint with this second server, which does not speculate; no weights are read.",
         metavar="URL",
     )
-    model: str | None = _server_option(None, "The model's name at --endpoint.")
+    model: str | None = _server_option(None, "The model's name at --endpoint.", "--endpoint-model")
     against_model: str | None = _server_option(None, "The model's name at --against.")
     api_key_env: str | None = _server_option(
         None, "The environment variable that holds the server's key.", metavar="VAR"
     )
-    timeout: float = _server_option(120.0, "Seconds to wait for an answer.", metavar="S")
+    timeout: float = _server_option(120.0, "Seconds to wait for an answer.", metavar="SECONDS")
     concurrency: int = _server_option(8, "Requests at once.")
     tools: bool = _server_option(
         False, "Ask --endpoint what agents ask, tool calls and JSON, with drafts and without, and compare byte for "
@@ -91,9 +92,13 @@ class Servers:
         return {"api_key": key, "timeout": self.timeout, "concurrency": self.concurrency, "seed": seed}
 
 
-@command
+@command(
+    "model drafter endpoint against tools prompts limit temperature top-p effect significance max-samples "
+    "num-speculative-tokens output html"
+)
 def audit(
     *,
+    words: list[str] = cli.words("[MODEL]"),
     target: str = cli.TARGET,
     loading: TargetOptions,
     drafter: list[str] = cli.DRAFTER,
@@ -107,6 +112,7 @@ def audit(
     limit: int = option(8, "Use the first N prompts.", panel=_AUDIT),
     plan: AuditPlan,
     out: Path | None = option(None, "Write the certificate as JSON.", "--output", "-o", panel=_OUT),
+    as_json: bool = option(False, "Print the certificate as JSON.", "--json", panel=_OUT),
     html: Path | None = option(None, "Write the certificate as a page.", panel=_OUT),
 ) -> None:
     """Does this engine write what the model would write? Tests sampled and greedy text, stops, ends and limits.
@@ -117,15 +123,16 @@ def audit(
     **Examples**
 
         headstart audit --drafter ngram
-        headstart audit --target path/to/target --drafter path/to/draft --temperature 0.8 --top-p 0.95 --html page.html
-        headstart audit --endpoint http://localhost:8000/v1 --target path/to/target --dtype bfloat16
+        headstart audit path/to/target --drafter path/to/draft --temperature 0.8 --top-p 0.95 --html page.html
+        headstart audit path/to/target --endpoint http://localhost:8000/v1 --dtype bfloat16
         headstart audit --endpoint http://localhost:8000/v1 --against http://localhost:8001/v1
         headstart audit --tools --endpoint http://localhost:8000/v1
     """
+    del words  # none is left
     check_number("--limit", limit, low=1, integer=True)
     cli.check_outputs(out, html)
     if servers.tools:
-        raise typer.Exit(_tools(servers, out, html, messages()))
+        raise typer.Exit(_tools(servers, out, html, messages(), as_json=as_json))
     items = (sample_prompts() if prompts is None else read_file(prompts, split=split))[:limit]
     k = options.num_speculative_tokens
     plan = replace(plan, sampling=sampling, k=8 if k is None else k)
@@ -143,7 +150,10 @@ def audit(
             certificate = _own(engine, ids, plan, k, console)
         else:
             certificate = _server(servers, engine, ids, plan, target, console)
-    _print(certificate)
+    if as_json:
+        print(json.dumps(certificate.record(), indent=1, allow_nan=False))
+    else:
+        _print(certificate)
     _write(certificate, out, html, console)
     raise typer.Exit(certificate.exit_code)
 
@@ -190,7 +200,7 @@ def _against(servers: Servers, items: Sequence[PromptItem], plan: AuditPlan, con
         return audit_against(a, b, [[ord(char) for char in text] for text in texts], plan, progress)
 
 
-def _tools(servers: Servers, out: Path | None, html: Path | None, console: Console) -> int:
+def _tools(servers: Servers, out: Path | None, html: Path | None, console: Console, *, as_json: bool) -> int:
     from headstart.fleet.audit.agents import audit_tools
 
     if html is not None:
@@ -201,7 +211,10 @@ def _tools(servers: Servers, out: Path | None, html: Path | None, console: Conso
             api_key=cli.api_key(servers.api_key_env), timeout=servers.timeout, concurrency=servers.concurrency,
             progress=progress,
         )  # fmt: skip
-    _print_tools(found)
+    if as_json:
+        print(json.dumps(found.record(), indent=1, allow_nan=False))
+    else:
+        _print_tools(found)
     if out is not None:
         say(console, f"wrote {found.write(out)}")
     return found.exit_code

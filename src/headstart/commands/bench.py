@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import option
 from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
+from headstart.commands.help import Explained, Group
 from headstart.commands.options import but, command
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import INTERRUPTED, messages, output, progress_bar, say
@@ -30,14 +32,22 @@ _COLUMNS = (MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 _OUT = "Output"
 _SAMPLING = Sampling(max_tokens=128)
 
-bench = typer.Typer()
+
+class _Bench(Group):
+    default = "run"
 
 
-@bench.callback(invoke_without_command=True)
-@command
+bench = typer.Typer(cls=_Bench, rich_markup_mode="markdown")
+
+
+@bench.command(cls=Explained)
+@command(
+    "model drafter prompts limit repetitions k-sweep max-tokens temperature num-speculative-tokens batch-size quantize "
+    "threads output json html"
+)
 def run(
     *,
-    context: typer.Context,
+    words: list[str] = cli.words("[MODEL]"),
     target: str = cli.TARGET,
     loading: TargetOptions,
     drafter: list[str] = cli.DRAFTER,
@@ -56,12 +66,13 @@ def run(
     settings: BenchSettings,
     json_file: Path | None = option(
         None,
-        "The result, with every run and where it came from; for `headstart bench compare`.",
-        "--json",
+        "Write the result to this JSON file, with every run and where it came from, for 'headstart bench compare'.",
+        "--output",
         "-o",
         panel=_OUT,
     ),
-    html_file: Path | None = option(None, "A page with plots, in one file.", "--html", panel=_OUT),
+    as_json: bool = option(False, "Print the result as JSON instead of the tables.", "--json", panel=_OUT),
+    html_file: Path | None = option(None, "Write a page with plots, in one file.", "--html", panel=_OUT),
 ) -> None:
     """Measure how much faster speculation is, on your prompts, on this machine.
 
@@ -71,12 +82,11 @@ def run(
     **Examples**
 
         headstart bench
-        headstart bench --prompts spec_bench.jsonl --limit 5 --target my-model --drafter my-draft -o result.json
+        headstart bench --prompts spec_bench.jsonl --limit 5 --model my-model --drafter my-draft -o result.json
         headstart bench --k-sweep 1,2,3,5,8 --html report.html
         headstart bench compare before.json after.json --fail-below 95
     """
-    if context.invoked_subcommand is not None:
-        return
+    del words  # none is left
     cli.check_outputs(json_file, html_file)
     items = _items(prompts, target, split=split)
     sampling = replace(sampling, repetition_penalty=cli.penalty_for(target, repetition_penalty))
@@ -97,20 +107,21 @@ def run(
     from headstart.measure.bench.session import Session
 
     result = _measure(Session(engine, items, settings, asked))
-    _report(result, json_file, html_file)
+    _report(result, json_file, html_file, as_json=as_json)
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
 
 
-@bench.command()
-@command
+@bench.command(cls=Explained)
+@command()
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE.json", help="A result of `headstart bench --json`.")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE.json", help="A result of `headstart bench --output`.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER.json", help="Another, of the same prompts.")],
     fail_below: float | None = option(
         None,
         "Exit with 1 if the speedup, overall or in a category, fell beyond noise below this percentage of what it was.",
         metavar="PERCENT",
+        panel="Comparison",
     ),
 ) -> None:
     """Compare two results: what became slower or faster beyond noise, and which settings differ.
@@ -158,17 +169,20 @@ def _measure(session: Session) -> BenchResult:
             return session.result
 
 
-def _report(result: BenchResult, json_file: Path | None, html_file: Path | None) -> None:
+def _report(result: BenchResult, json_file: Path | None, html_file: Path | None, *, as_json: bool) -> None:
     from headstart.commands.bench_tables import print_result  # needs NumPy, which --help must not wait for
     from headstart.measure.bench.summary import summarise
 
     figures = summarise(result)
-    print_result(output(), result, figures)
+    if as_json:
+        print(json.dumps(result.record([each.record() for each in figures]), indent=1, allow_nan=False))
+    else:
+        print_result(output(), result, figures)
     if json_file is not None:
         result.write(json_file, [each.record() for each in figures])
-        say(output(), f"result: {json_file}")
+        say(messages() if as_json else output(), f"result: {json_file}")
     if html_file is not None:
         from headstart.measure.pages.bench_page import bench_page
 
         bench_page(result, figures).write(html_file)
-        say(output(), f"page: {html_file}")
+        say(messages() if as_json else output(), f"page: {html_file}")

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import typer
 from rich.style import Style
 from rich.text import Text
 
@@ -28,20 +27,24 @@ from headstart.serve.conversation.detect import chat_form
 from headstart.serve.conversation.formats import format_named
 from headstart.types import Sampling
 
+_CHAT = "Chat"
 _GUESSED = Style(color="green")
 _THOUGHT = Style(dim=True)
 
 
-@command
+@command(
+    "model drafter system temperature top-p max-tokens seed stats colors reasoning quantize num-speculative-tokens "
+    "max-model-len threads"
+)
 def chat(
     *,
-    message: Annotated[
-        str | None, typer.Argument(metavar="[MESSAGE]", help="Answer this one message, and leave.")
-    ] = None,
-    system: str = option("", "The system message.", "-s", metavar="TEXT"),
+    words: list[str] = cli.words(
+        "MODEL [MESSAGE]", "The model, as --model takes it, and a message: answer this one, and leave.", most=1
+    ),
+    system: str = option("", "The system message.", "-s", metavar="TEXT", panel=_CHAT),
     temperature: float | None = option(
         None,
-        "0 always takes the likeliest token. Default: what the model's makers say, else 1.",
+        "Randomness: 0 always takes the likeliest token. Default: what the model's makers say, else 1.",
         "-T",
         panel="Sampling",
     ),
@@ -54,18 +57,24 @@ def chat(
     ),
     structure: StructureOptions,
     reasoning: Literal["auto", "show", "hide"] = option(
-        "auto", "Whether to show, dimmed, what a model thinks before it answers: 'auto' does on a terminal."
+        "auto",
+        "Whether to show, dimmed, what a model thinks before it answers: 'auto' does on a terminal.",
+        panel=_CHAT,
     ),
     chat_format: str = option(
         "",
         "The form of the model's replies, such as harmony. Default: what its tokenizer or chat template says.",
         metavar="NAME",
+        panel=_CHAT,
     ),
-    colors: bool = option(False, "Begin with colours that show which tokens were guessed."),
+    colors: bool = option(False, "Begin with colours that show which tokens were guessed.", panel=_CHAT),
     history: bool = option(
-        True, "Remember what was typed, for the arrow keys, from one chat to the next.", "--history/--no-history"
+        True,
+        "Remember what was typed, for the arrow keys, from one chat to the next.",
+        "--history/--no-history",
+        panel=_CHAT,
     ),
-    stats: bool = option(False, "Print speed and acceptance after each answer."),
+    stats: bool = option(False, "Print speed and acceptance after each answer.", panel=_CHAT),
 ) -> None:
     """Talk to a model. It answers as it would alone, only sooner.
 
@@ -73,10 +82,11 @@ def chat(
 
     **Examples**
 
-        headstart chat --target HuggingFaceTB/SmolLM2-135M-Instruct
-        headstart chat --target path/to/model "Why is the sky blue?"
-        git diff | headstart chat --target path/to/model --system "Write a commit message for this diff."
+        headstart chat HuggingFaceTB/SmolLM2-135M-Instruct
+        headstart chat path/to/model "Why is the sky blue?"
+        git diff | headstart chat path/to/model --system "Write a commit message for this diff."
     """  # fmt: skip
+    message = words[0] if words else None
     sampling = structure.of(sampling)
     if chat_format:
         format_named(chat_format)

@@ -14,19 +14,50 @@ from typing import Annotated, Any
 
 import typer
 import typer.main
-from typer.core import TyperGroup
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]  # of the Click within typer
 
 from headstart.base.errors import HeadstartError
 from headstart.base.extras import missing
+from headstart.commands.help import Explained, Group, overview
 from headstart.commands.terminal import reported
 
 __all__ = ["app", "main"]
 
-COMMANDS = (
-    *("demo", "generate", "chat", "serve", "index", "simulate", "trace", "learn", "info", "doctor"),
-    *("bench", "audit", "train", "adapt", "export", "launch", "watch"),
-)
-"""The commands, in the order of the help; each is the function or the `Typer` of this name in the file of its name."""
+GROUPS = {
+    "Run a model": {
+        "generate": "Continue a prompt, or answer one.",
+        "chat": "Talk to a model in the terminal.",
+        "serve": "Serve a model to OpenAI and Anthropic clients.",
+        "demo": "Watch a model write with and without speculation.",
+    },
+    "Choose and check": {
+        "info": "What a model is, what runs it here, and the drafters that fit.",
+        "doctor": "Will speculation help here, and with which drafter?",
+        "bench": "Measure the speedup on your prompts.",
+        "simulate": "Predict the speedup from figures, without a model.",
+    },
+    "Prove": {
+        "audit": "Test that text with speculation is what the model alone would write.",
+    },
+    "Make it faster": {
+        "train": "Train a drafter for a model.",
+        "adapt": "Train a deployed drafter further on what was served.",
+        "index": "Index files from which drafters copy.",
+    },
+    "Operate": {
+        "export": "Write a folder that runs a model and its drafter in vLLM, SGLang or llama.cpp.",
+        "launch": "Start vLLM engines and a router from an export.",
+        "watch": "Watch servers that speculate, and notice when acceptance falls.",
+    },
+    "Look inside": {
+        "trace": "Look into a recorded run, step by step.",
+        "learn": "Open the lessons on speculative decoding.",
+    },
+}
+"""The commands as the help shows them; each is the function or the `Typer` of this name in the file of its name. Their
+lines stand here, so that a list of commands imports none of them."""
+
+COMMANDS = tuple(name for commands in GROUPS.values() for name in commands)
 
 
 _YOUNG = 50_000
@@ -62,7 +93,7 @@ def _command(name: str) -> Any:
         if isinstance(found, typer.Typer):
             alone.add_typer(found, name=name)
         else:
-            alone.command(name)(found)
+            alone.command(name, cls=Explained)(found)
     return typer.main.get_group(alone).commands[name]
 
 
@@ -79,19 +110,25 @@ def _refuses(absent: HeadstartError) -> Callable[[], None]:
     return refuse
 
 
-class _Group(TyperGroup):
+class _Root(Group):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Commands()  # type: ignore[assignment]  # no command is added later
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        del formatter  # what is printed has colours
+        overview(ctx.command_path, self.help or "", GROUPS)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        words = {name: line for commands in GROUPS.values() for name, line in commands.items()}
+        found = [CompletionItem(name, help=line) for name, line in words.items() if name.startswith(incomplete)]
+        return found + super(TyperGroup, self).shell_complete(ctx, incomplete)  # the options; no look at commands
+
 
 app = typer.Typer(
     name="headstart",
-    cls=_Group,
-    help="Make a language model write faster without changing what it writes.\n\n"
-    "A small drafter proposes the next tokens, the model checks them all in one forward pass, and an exact rule "
-    "decides which are kept: the text stays the same (greedy), or its distribution does (sampled).",
-    epilog="Start with **headstart demo**. Each command explains itself: **headstart generate --help**.",
+    cls=_Root,
+    help="Make a language model write faster without changing what it writes.",
     rich_markup_mode="markdown",
     no_args_is_help=True,
     # An unexpected error is a bug: a plain traceback is what a report needs.

@@ -47,17 +47,18 @@ _NEXT = (
 )
 
 
-@command
+@command()
 def demo(
     *,
-    prompt: list[str] | None = option(None, "Your own prompt.", "-p", metavar="TEXT"),
+    words: list[str] = cli.words("[MODEL]"),
+    prompt: list[str] | None = option(None, "Your own prompt.", "-p", metavar="TEXT", panel="Prompts"),
     target: str = cli.TARGET,
     loading: Annotated[TargetOptions, only("device", "dtype", "cpu_level", "threads")],
     drafter: list[str] = cli.DRAFTER,
     options: Annotated[EngineOptions, only("num_speculative_tokens", "pacing", "rule")] = _ENGINE,
     sampling: Annotated[Sampling, only("max_tokens", "temperature", "seed")] = _SAMPLING,
     repetition_penalty: float | None = cli.REPETITION_PENALTY,
-    no_live: bool = option(False, "Print the texts; do not replay the runs."),
+    no_live: bool = option(False, "Print the texts; do not replay the runs.", panel="Output"),
 ) -> None:
     """Watch a model write faster, with the same text as without speculation.
 
@@ -68,8 +69,9 @@ def demo(
 
         headstart demo
         headstart demo --prompt "def fibonacci(n):" --max-tokens 200
-        headstart demo --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B --dtype float32
+        headstart demo Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B --dtype float32
     """
+    del words  # none is left
     prompts = prompt or PROMPTS
     if not all(prompts):
         raise InvalidPrompt("a --prompt is empty", hint="a prompt needs at least one character")

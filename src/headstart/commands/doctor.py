@@ -36,9 +36,13 @@ _SAMPLING_FIELDS = (
 )  # fmt: skip
 
 
-@command
+@command(
+    "model drafter scan prompts split seconds measure-all temperature max-tokens max-batch-size quantize threads "
+    "output json html"
+)
 def doctor(
     *,
+    words: list[str] = cli.words("[MODEL]"),
     target: str = cli.TARGET,
     loading: TargetOptions,
     options: Annotated[EngineOptions, only("draft_tree", "rule", "max_batch_size")],
@@ -51,7 +55,8 @@ def doctor(
     split: bool = cli.SPLIT,
     asked: DoctorOptions,
     sampling: Annotated[Sampling, only(*_SAMPLING_FIELDS)] = _SAMPLING,
-    as_json: Path | None = option(None, "Write all figures to FILE.", "--json", panel=_OUT),
+    out: Path | None = option(None, "Write all figures to this JSON file.", "--output", "-o", panel=_OUT),
+    as_json: bool = option(False, "Print all figures as JSON instead of the summary.", "--json", panel=_OUT),
     html: Path | None = option(None, "Write a page with plots.", panel=_OUT),
     markdown: bool = option(
         False, "Print predicted against measured as a Markdown table instead of the summary.", panel=_OUT
@@ -65,19 +70,26 @@ def doctor(
     **Examples**
 
         headstart doctor
-        headstart doctor --target my-model --drafter my-draft --prompts prompts.jsonl --check
-        headstart doctor --target my-model --scan ~/models --temperature 0.8 --html answer.html
+        headstart doctor my-model --drafter my-draft --prompts prompts.jsonl --measure-all
+        headstart doctor my-model --scan ~/models --temperature 0.8 --html answer.html
     """
+    del words  # none is left
+    if markdown and as_json:
+        raise InvalidOption("--markdown and --json exclude each other", hint="leave one of them out")
     if markdown and not asked.measure:
         raise InvalidOption("--markdown and --no-measure exclude each other", hint="leave out --no-measure")
     check_number("--max-tokens", sampling.max_tokens, low=2, integer=True)
     items = sample_prompts() if prompts is None else read_file(prompts, split=split)
-    cli.check_outputs(as_json, html)
+    cli.check_outputs(out, html)
     examination = _examination(target, loading, options, items, sampling, asked)
-    if as_json is not None:
+    if out is not None or as_json:
         from headstart.measure.doctor.facts import record
 
-        write_text(as_json, json.dumps(record(examination), indent=1, allow_nan=False) + "\n")
+        figures = json.dumps(record(examination), indent=1, allow_nan=False) + "\n"
+        if out is not None:
+            write_text(out, figures)
+        if as_json:
+            print(figures, end="")
     if html is not None:
         from headstart.measure.pages.doctor_page import doctor_page
 
@@ -86,7 +98,7 @@ def doctor(
         from headstart.measure.doctor.facts import markdown as table
 
         print(table(examination))
-    else:
+    elif not as_json:
         _show(examination, output(), own_prompts=prompts is not None)
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import option
+from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, output, stages, table_of
 from headstart.fleet.export.options import ExportOptions
@@ -24,29 +25,34 @@ _PROOF = "Proof"
 _NOT_VERIFIED = 1
 
 
-@command
+@command(
+    "model drafter output engine prompts costs num-speculative-tokens max-model-len served-model-name cpu verify "
+    "check-config vllm force"
+)
 def export(
     *,
-    target: str = option(
-        REQUIRED,
+    words: list[str] = cli.words(
+        "MODEL DRAFTER", "The model and its drafter, as --model and --drafter take them.", most=1
+    ),
+    target: str | None = option(
+        None,
         "The model that writes: a path, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python); for "
         "llama.cpp a GGUF file.",
-        metavar="TARGET",
-        positional=True,
+        "--model", "-m", "--target", metavar="MODEL", panel="Model",
     ),
-    drafter: str = option(
-        REQUIRED,
+    drafter: str | None = option(
+        None,
         "What drafts: the path or hub id of an EAGLE-3 head, of Medusa heads or of a small model; 'ngram' or 'suffix'; "
         "with the bundled target also 'eagle3', 'medusa' and 'bundled'. For llama.cpp an EAGLE-3, DFlash or DSpark "
         "head.",
-        metavar="DRAFTER",
-        positional=True,
+        "--drafter", "-d", "--draft-model", metavar="DRAFTER", panel="Model",
     ),
-    out: Path = option(REQUIRED, "The folder to write.", "--output", "-o", metavar="DIR"),
+    out: Path = option(REQUIRED, "The folder to write.", "--output", "-o", metavar="DIR", panel="Output"),
     options: ExportOptions,
-    force: bool = option(False, "Replace an export that is there. Other files in its folder stay."),
+    force: bool = option(False, "Replace an export that is there. Other files in its folder stay.", panel="Output"),
     check: bool = option(
-        False, "Ask an installed vLLM whether it takes the configuration; no weights are loaded.", panel=_PROOF
+        False, "Ask an installed vLLM whether it takes the configuration; no weights are loaded.", "--check-config",
+        panel=_PROOF,
     ),
     verify: bool = option(
         False, "Start an installed vLLM with the export, and show that it accepts what headstart accepts, position by "
@@ -72,8 +78,11 @@ def export(
         headstart export --engine sglang my-model my-head -o out
         headstart export --engine llama.cpp my-model.gguf my-head -o out
     """
+    drafter = drafter or (words[0] if words else None)
+    if target is None or drafter is None:
+        raise InvalidOption("a model and its drafter are needed", hint="headstart export MODEL DRAFTER --output DIR")
     if (check or verify) and options.engine != "vllm":
-        raise InvalidOption(f"--{'check' if check else 'verify'} is for vLLM", hint="leave it out")
+        raise InvalidOption(f"--{'check-config' if check else 'verify'} is for vLLM", hint="leave it out")
     from headstart.fleet.vllm import find
 
     installation = find(vllm) if check or verify or vllm is not None else None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -32,25 +32,36 @@ if TYPE_CHECKING:
     from headstart.engine.engine import Engine
     from headstart.engine.request import Request
 
-_OUT = "Output"
+_OUT, _PROMPTS = "Output", "Prompts"
 
 
-@command
+@command(
+    "model drafter max-tokens temperature top-p seed stop chat prompts json stats trace quantize "
+    "num-speculative-tokens max-model-len threads"
+)
 def generate(
     *,
-    prompt: Annotated[
-        str | None,
-        typer.Argument(metavar="[PROMPT]", help="The text to continue; '-' or nothing reads standard input."),
-    ] = None,
+    words: list[str] = cli.words(
+        "[MODEL] PROMPT",
+        "The model, as --model takes it, and the text to continue. One word alone is the text; without one, or for "
+        "'-', it is read from standard input.",
+        least=1,
+        most=1,
+    ),
+    prompt: str | None = option(
+        None, "The text to continue, with a flag before it.", "-p", metavar="TEXT", panel=_PROMPTS
+    ),
     prompts: Path | None = option(
         None,
         'Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one prompt.',
+        panel=_PROMPTS,
     ),
     split: bool = cli.SPLIT,
     chat: bool = option(
         False,
         "Ask the model: prompts go through its chat template. Turns and messages of a file do in any case, "
         "where the model has one.",
+        panel=_PROMPTS,
     ),
     target: str = cli.TARGET,
     drafter: list[str] = cli.DRAFTER,
@@ -75,24 +86,34 @@ def generate(
     **Examples**
 
         headstart generate "def add(a, b):"
-        headstart generate --chat "Why is the sky blue?" --target HuggingFaceTB/SmolLM2-135M-Instruct
+        headstart generate HuggingFaceTB/SmolLM2-135M-Instruct --chat "Why is the sky blue?"
         headstart generate "def add(a, b):" --temperature 0.8 --top-p 0.95 --seed 7 --stats
         headstart generate "The answer is " --regex "yes|no"
         headstart generate "def add(a, b):" --trace run.jsonl
-        cat prompt.txt | headstart generate --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
+        cat prompt.txt | headstart generate --model Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
         headstart generate --prompts humaneval.jsonl --max-tokens 128 --json > answers.jsonl
     """
     if sampling.logprobs is not None and not as_json:
         raise InvalidOption("--logprobs needs --json", hint="add --json: log-probabilities have no place in the text")
     sampling = structure.of(sampling)
     cli.check_outputs(trace, None)
-    items = read_prompts(prompt, prompts, split=split)
+    items = read_prompts(_one_text(words, prompt, target), prompts, split=split)
     slots = min(options.max_batch_size, len(items))  # a slot takes the memory of a whole context
     with cli.past_outputs(suffix_store, drafter, replace(options, max_batch_size=slots)) as options:
         engine = cli.load_engine(messages(), target, drafter, loading, options)
         texts = _encoded(engine, items, chat=chat)
         with _recorded(engine, trace):
             _run(engine, texts, sampling, as_json=as_json, stats=stats)
+
+
+def _one_text(words: Sequence[str], prompt: str | None, target: str) -> str | None:
+    """The prompt, if there is one on the command line."""
+    if not words or prompt is None:
+        return words[0] if words else prompt
+    raise InvalidOption(
+        f"both {words[0]!r} and --prompt are texts to continue",
+        hint="name the model with --model" if target == "bundled" else "leave one of them out",
+    )
 
 
 @contextmanager

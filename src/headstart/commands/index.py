@@ -13,33 +13,44 @@ from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, note, output, progress_bar, say
 
+_TEXTS = "Texts"
 _MEGABYTE = 1 << 20
 
 
-@command
+@command()
 def index(
     *,
     paths: list[Path] = option(
         inspect.Parameter.empty,
         "Folders and text files. A file of --suffix-store gives its past answers.",
-        metavar="PATHS",
+        metavar="PATHS...",
         positional=True,
     ),
     target: str = option(
         "bundled",
         "The model whose tokenizer is used: a directory, a .gguf file, a hub id, or 'bundled'.",
+        "--model",
+        "-m",
         "--target",
         "--tokenizer",
-        "-t",
         metavar="MODEL",
+        panel="Model",
     ),
-    output_file: Path = option(Path("index.safetensors"), "Where to write the index.", "--output", "-o"),
-    max_file_size: float = option(1.0, "Larger files are left out.", metavar="MB"),
-    max_tokens: int = option(20_000_000, "The most tokens of all texts; 8 bytes of the file each.", low=1),
+    output_file: Path = option(
+        Path("index.safetensors"), "Where to write the index.", "--output", "-o", panel="Output"
+    ),
+    max_file_size: float = option(1.0, "The largest file that is read, in megabytes.", metavar="MB", panel=_TEXTS),
+    max_tokens: int = option(
+        20_000_000, "The most tokens of all texts; each takes 8 bytes of the file.", low=1, panel=_TEXTS
+    ),
     tool_calls: bool = option(
-        False, "Index each text also as a JSON string spells it, as calls of tools do. Twice the size."
+        False,
+        "Index each text also as a JSON string spells it, as calls of tools do. Twice the size.",
+        panel=_TEXTS,
     ),
-    trust_remote_code: bool = option(False, "Run Python code from the model's repository to read its tokenizer."),
+    trust_remote_code: bool = option(
+        False, "Run Python code from the model's repository to read its tokenizer.", panel="Model"
+    ),
 ) -> None:
     """Index files, so that drafters copy from them: your code, your documents, past answers.
 
@@ -50,9 +61,9 @@ def index(
 
     **Examples**
 
-        headstart index src/ --target my/model --output code.index
-        headstart index src/ docs/ past.safetensors --target my/model --tool-calls --output code.index
-        headstart serve --target my/model --index code.index
+        headstart index src/ --model my/model --output code.index
+        headstart index src/ docs/ past.safetensors --model my/model --tool-calls --output code.index
+        headstart serve --model my/model --index code.index
     """  # fmt: skip
     check_number("max_tokens", max_tokens, low=1, integer=True)
     console = messages()
@@ -76,4 +87,4 @@ def index(
     say(output(), f"{output_file}: {written}")
     for reason, count in reading.left_out.most_common():
         say(console, f"left out: {count:,} {reason}")
-    say(console, f"next  headstart serve --target {target} --index {output_file}")
+    say(console, f"next  headstart serve --model {target} --index {output_file}")

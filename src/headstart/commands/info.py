@@ -12,6 +12,7 @@ from headstart.base.as_json import as_json as plain
 from headstart.base.errors import HeadstartError
 from headstart.base.machine import cpu_name
 from headstart.base.options import option
+from headstart.commands import loading as cli
 from headstart.commands.options import command, only
 from headstart.commands.terminal import facts_table, messages, note, output, print_error
 from headstart.loading.options import InfoOptions, TargetOptions
@@ -24,19 +25,25 @@ _REFUSED = 1
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-@command
+@command()
 def info(
     *,
-    model: str | None = option(
+    words: list[str] = cli.words(
+        "[MODEL]", "The model, as --model takes it. Without one, what is true of this machine."
+    ),
+    target: str | None = option(
         None,
-        "A directory, a .gguf file, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python). Without it, "
+        "A folder, a .gguf file, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python). Without it, "
         "what is true of this machine.",
+        "--model",
+        "-m",
+        "--target",
         metavar="MODEL",
-        positional=True,
+        panel="Model",
     ),
     loading: Annotated[TargetOptions, only("device", "dtype", "cpu_level", "trust_remote_code")],
     asked: InfoOptions,
-    as_json: bool = option(False, "Print all of it as JSON.", "--json"),
+    as_json: bool = option(False, "Print all of it as JSON.", "--json", panel="Output"),
 ) -> None:
     """What is true of a model: its layers, what would run it here, memory, and the drafters that fit; or, without one,
     what headstart's kernels run on here.
@@ -49,9 +56,11 @@ def info(
 
         headstart info
         headstart info bundled
-        headstart info Qwen3-8B-Q4_K_M.gguf --context 16384 --slots 1
+        headstart info Qwen3-8B-Q4_K_M.gguf --max-model-len 16384 --max-batch-size 1
         headstart info my/model --json
     """
+    del words  # none is left
+    model = target
     if model is None:
         with native.using_level(loading.cpu_level):
             kernels = native.here()

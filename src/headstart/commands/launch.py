@@ -33,10 +33,12 @@ REQUIRED = inspect.Parameter.empty
 _LOOK_SECONDS = 1.0
 
 
-@command
+@command(
+    "vllm engines tensor-parallel-size host port router parity audit check-only greedy-only timeout restart logs set"
+)
 def launch(
     *,
-    export: Path = option(REQUIRED, "The folder that headstart export wrote.", positional=True, metavar="DIR"),
+    export: Path = option(REQUIRED, "The folder that 'headstart export' wrote.", positional=True, metavar="DIR"),
     vllm: Path | None = option(
         None,
         "The environment that holds vLLM: its folder, or its python. Default: headstart's own, else that of the vllm "

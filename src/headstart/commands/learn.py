@@ -34,7 +34,7 @@ _STATES = {
 }
 
 
-@command
+@command()
 def learn(
     *,
     html: Path | None = option(None, "Write the page here, and do not open it.", panel=_PAGE),

@@ -27,24 +27,34 @@ _SPECULATION = "Speculation"
 
 TARGET = option(
     "bundled",
-    "The model that writes: a directory, a .gguf file, a Hugging Face hub id, or 'bundled' (a tiny model that writes "
-    "Python).",
-    "-t",
+    "The model that writes: a folder, a .gguf file, a Hugging Face hub id, or 'bundled' (a tiny model that writes "
+    "Python). It may also come first, without a flag.",
+    "--model",
+    "-m",
+    "--target",
     metavar="MODEL",
     panel="Model",
 )
 DRAFTER = option(
     ["auto"],
-    "What proposes the next tokens: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'prediction' (a text that "
-    "comes with a request), 'early-exit', 'lookahead', 'self-int4' (the target on 4 bits), 'mtp' (the head inside the "
-    "target's checkpoint), or the path or hub id of a small model (also a .gguf file, or with a mask token as PARD's), "
-    "of a trained exit, or of Medusa, EAGLE, P-EAGLE, DFlash or DSpark heads; with the bundled target also 'medusa' "
-    "and 'eagle3', with SmolLM2-135M-Instruct 'eagle3'; 'ahead:' before a small model or 'early-exit' drafts while the "
-    "target verifies. Of several, in each step the first with a proposal drafts, unless a later one should do better.",
+    "What proposes the next tokens: 'auto', 'none', 'ngram', a small model, or a trained head, by path or hub id. "
+    "Words: 'none' (no speculation), 'ngram' and 'suffix' (copies of what came before), 'prediction' (a text that "
+    "comes with a request), 'lookahead', 'early-exit', 'self-int4' (the model itself on 4 bits), 'mtp' (the head "
+    "inside the model's checkpoint); with the bundled model also 'medusa' and 'eagle3', with SmolLM2-135M-Instruct "
+    "'eagle3'. Paths: of a small model (also a .gguf file, or with a mask token as PARD's), of a trained exit, or of "
+    "Medusa, EAGLE, P-EAGLE, DFlash or DSpark heads. 'ahead:' before a small model or 'early-exit' drafts while the "
+    "model verifies. Of several, in each step the first with a proposal drafts, unless a later one should do better.",
+    "--drafter",
     "-d",
+    "--draft-model",
+    metavar="DRAFTER",
     panel=_SPECULATION,
 )
-SPLIT = option(False, "Make a prompt of each part of a text file between blank lines. Without it a file is one prompt.")
+SPLIT = option(
+    False,
+    "Make a prompt of each part of a text file between blank lines. Without it a file is one prompt.",
+    panel="Prompts",
+)
 SUFFIX_STORE = option(
     None,
     "Past outputs for --drafter suffix: read from FILE if it exists, and written back with the new ones.",
@@ -56,6 +66,11 @@ REPETITION_PENALTY = option(
     "small and repeats itself; else 1.",
     panel="Sampling",
 )
+
+
+def words(metavar: str, help: str = "The model, as --model takes it.", *, least: int = 0, most: float = 0) -> Any:
+    """Words given by position of which the first may name the model; the others are so many at least and at most."""
+    return option((), help, metavar=metavar, kind=list[str], positional=True, others=(least, most))
 
 
 def penalty_for(target: str, asked: float | None) -> float:

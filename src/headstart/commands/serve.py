@@ -28,9 +28,13 @@ PAGES = {"/": SERVED_PAGES["/"], "/learn": Page("the lessons", lambda: lessons_p
 """All pages of the server, by path; the lessons belong to another wing."""
 
 
-@command
+@command(
+    "model drafter host port api-key-file served-model-name max-model-len max-batch-size num-speculative-tokens "
+    "quantize device threads traffic max-request-seconds verbose"
+)
 def serve(
     *,
+    words: list[str] = cli.words("[MODEL]"),
     target: str = cli.TARGET,
     drafter: list[str] = cli.DRAFTER,
     suffix_store: Path | None = cli.SUFFIX_STORE,
@@ -56,9 +60,10 @@ def serve(
     **Examples**
 
         headstart serve
-        headstart serve --target HuggingFaceTB/SmolLM2-135M-Instruct --port 8080
-        headstart serve --target path/to/model --drafter path/to/draft --host 0.0.0.0 --api-key-file keys.txt
+        headstart serve HuggingFaceTB/SmolLM2-135M-Instruct --port 8080
+        headstart serve path/to/model --drafter path/to/draft --host 0.0.0.0 --api-key-file keys.txt
     """
+    del words  # none is left
     require_server()
     server = replace(server, api_keys=all_keys(server, api_key_file))
     if not server.served_model_name:

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from headstart.base.web.report.page import Page
 
 _OUT, _SCENARIOS = "Output", "Scenarios (simulated, with figures of their own)"
-_AHEAD = "Drafting ahead (--ssd; times in steps of the target alone)"
+_AHEAD = "Drafting ahead, with --ssd (times in steps of the target alone)"
 
 
-@command
+@command(
+    "alpha num-speculative-tokens draft-cost verify-cost temperature batch bandwidth flops parameters draft-parameters "
+    "ssd scenarios scenario html json"
+)
 def simulate(
     *,
     question: Question,

@@ -16,18 +16,18 @@ from headstart.commands.terminal import messages, output, say
 if TYPE_CHECKING:
     from headstart.engine.trace.reader import Trace, TracedRequest
 
-_OUT = "Output"
+_OUT, _LOOK = "Output", "What to look at"
 
 
-@command
+@command()
 def trace(
     *,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="A trace: the file that was named after --trace.")
     ] = None,
-    request: int | None = option(None, "Only this request, by its number.", "-r", low=0),
+    request: int | None = option(None, "Only this request, by its number.", "-r", low=0, panel=_LOOK),
     what_if: int | None = option(
-        None, "Also say what drafts of at most K tokens would have given.", metavar="K", low=0
+        None, "Also say what drafts of at most K tokens would have given.", metavar="K", low=0, panel=_LOOK
     ),
     html: Path | None = option(None, "Write the page that replays it: one file, which opens offline.", panel=_OUT),
     as_json: bool = option(False, "Print the numbers as JSON.", "--json", panel=_OUT),

@@ -10,6 +10,7 @@ import typer
 
 from headstart import train as training
 from headstart.base.errors import HeadstartError
+from headstart.commands.help import Explained, Group
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
 from headstart.train.options import (
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
 
     from headstart.train import TrainingResult
 
-train = typer.Typer(help="Train a drafter for a target.", no_args_is_help=True)
+train = typer.Typer(cls=Group, rich_markup_mode="markdown", help="Train a drafter for a target.", no_args_is_help=True)
 
 
-@train.command()
-@command
+@train.command(cls=Explained)
+@command(
+    "model output minutes steps self-prompts generations layers hidden parallel begin-with batch-size patience "
+    "seed device"
+)
 def draft(options: DraftTraining, shape: Shape) -> None:
     """Distil a small draft model from any target.
 
@@ -40,16 +44,19 @@ def draft(options: DraftTraining, shape: Shape) -> None:
 
     **Examples**
 
-        headstart train draft src/ --target my-model --output my-draft --minutes 60
-        headstart train draft prompts.jsonl --target my-model --output my-draft --steps 5000 --generations 2000
-        headstart train draft src/ --target my-model --output my-pard --minutes 30 --parallel 8 --begin-with my-draft
-        headstart demo --target my-model --drafter my-draft
+        headstart train draft my-model src/ --output my-draft --minutes 60
+        headstart train draft my-model prompts.jsonl --output my-draft --steps 5000 --generations 2000
+        headstart train draft my-model src/ --output my-pard --minutes 30 --parallel 8 --begin-with my-draft
+        headstart demo my-model --drafter my-draft
     """
     _run(training.train_draft, replace(options, shape=shape))
 
 
-@train.command()
-@command
+@train.command(cls=Explained)
+@command(
+    "model output minutes steps self-prompts generations layers format parallel begin-with batch-size patience "
+    "seed device"
+)
 def eagle3(options: Eagle3Training) -> None:
     """Train an EAGLE-3 head: one layer that drafts from the target's own hidden states.
 
@@ -58,15 +65,15 @@ def eagle3(options: Eagle3Training) -> None:
 
     **Examples**
 
-        headstart train eagle3 src/ --target my-model --output my-head --minutes 60
-        headstart train eagle3 --self-prompts 3000 --target my-chat-model --output my-head --minutes 120
-        headstart demo --target my-model --drafter my-head
+        headstart train eagle3 my-model src/ --output my-head --minutes 60
+        headstart train eagle3 my-chat-model --self-prompts 3000 --output my-head --minutes 120
+        headstart demo my-model --drafter my-head
     """
     _run(training.train_eagle3, options)
 
 
-@train.command()
-@command
+@train.command(cls=Explained)
+@command("model output minutes steps self-prompts generations begin-with batch-size patience seed device")
 def mtp(options: MtpTraining) -> None:
     """Train an MTP head: the layer that Qwen3.5 checkpoints hold beside their model.
 
@@ -76,14 +83,14 @@ def mtp(options: MtpTraining) -> None:
 
     **Examples**
 
-        headstart train mtp src/ --target my-qwen3.5 --output my-qwen3.5-mtp --minutes 30
-        headstart generate --target my-qwen3.5-mtp --drafter mtp "..."
+        headstart train mtp my-qwen3.5 src/ --output my-qwen3.5-mtp --minutes 30
+        headstart generate my-qwen3.5-mtp "..." --drafter mtp
     """
     _run(training.train_mtp, options)
 
 
-@train.command()
-@command
+@train.command(cls=Explained)
+@command("model output minutes steps self-prompts generations heads batch-size patience seed device")
 def medusa(options: MedusaTraining) -> None:
     """Train Medusa heads: output layers on the target's last hidden state, each for a token one further ahead.
 
@@ -92,15 +99,15 @@ def medusa(options: MedusaTraining) -> None:
 
     **Examples**
 
-        headstart train medusa src/ --target my-model --output my-heads --minutes 60
-        headstart train medusa prompts.jsonl --target my-model --output my-heads --steps 5000 --generations 2000
-        headstart demo --target my-model --drafter my-heads
+        headstart train medusa my-model src/ --output my-heads --minutes 60
+        headstart train medusa my-model prompts.jsonl --output my-heads --steps 5000 --generations 2000
+        headstart demo my-model --drafter my-heads
     """
     _run(training.train_medusa, options)
 
 
-@train.command("exit")
-@command
+@train.command("exit", cls=Explained)
+@command("model output minutes steps self-prompts generations layers batch-size patience seed device")
 def exit_(options: ExitTraining) -> None:
     """Train an early exit: the target's own first layers draft, through a norm and a map that learn to.
 
@@ -109,9 +116,9 @@ def exit_(options: ExitTraining) -> None:
 
     **Examples**
 
-        headstart train exit src/ --target my-model --output my-exit --minutes 20
-        headstart train exit src/ --target my-model --output my-exit --steps 500 --layers 8
-        headstart demo --target my-model --drafter my-exit
+        headstart train exit my-model src/ --output my-exit --minutes 20
+        headstart train exit my-model src/ --output my-exit --steps 500 --layers 8
+        headstart demo my-model --drafter my-exit
     """
     _run(training.train_exit, options)
 
@@ -135,7 +142,7 @@ def _run(make: Callable[..., TrainingResult], options: Training) -> None:
         console.print(in_words(result.phases), soft_wrap=True)
     _print_payoff(console, result, options)
     target, drafter = result.used
-    console.print(f"next  headstart demo --target {target} --drafter {drafter}", soft_wrap=True)
+    console.print(f"next  headstart demo {target} --drafter {drafter}", soft_wrap=True)
 
 
 def _print_payoff(console: Console, result: TrainingResult, options: Training) -> None:

@@ -23,12 +23,12 @@ _WHEN, _FROM, _OUT = "When", "Where from", "Output"
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-@command
+@command("every once for ledger baseline state relearn api-key-env window drop json html prometheus webhook")
 def watch(
     *,
     urls: Annotated[
         list[str] | None,
-        typer.Argument(metavar="URL", help="Servers: headstart, vLLM, SGLang, llama.cpp, in any mix."),
+        typer.Argument(metavar="URL...", help="Servers: headstart, vLLM, SGLang, llama.cpp, in any mix."),
     ] = None,
     every: float = option(5.0, "Seconds between looks.", panel=_WHEN),
     once: bool = option(False, "One look, for cron; with --state it goes on where the last one ended.", panel=_WHEN),
@@ -49,7 +49,7 @@ def watch(
         False, "Forget what --state says of drift: after a new drafter, the baseline is learned again.", panel=_FROM
     ),
     api_key_env: str | None = option(
-        None, "Environment variable that holds the servers' API key.", metavar="NAME", panel=_FROM
+        None, "Environment variable that holds the servers' API key.", metavar="VAR", panel=_FROM
     ),
     options: WatchOptions,
     as_json: bool = option(False, "Print one line of JSON for each look instead of the table.", "--json", panel=_OUT),

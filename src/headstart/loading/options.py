@@ -61,15 +61,15 @@ class TargetOptions:
     )  # fmt: skip
     quantize: str | None = _target(
         None,
-        "Run the target on 8-bit integers, or on 4-bit ones or 8-bit ones in groups, which need a model that "
-        "headstart's own decoder runs. A GGUF file or a quantised checkpoint runs on its own codes by default where it "
+        "Round the weights to 8 or 4 bits, which is faster. 4 bits, and 8 in groups, need a model that headstart's own "
+        "decoder runs. A GGUF file or a quantised checkpoint runs on its own codes by default where it "
         "can; 'none' makes floats of them.",
         kind=Quantize,
     )
     max_length: int | Literal["auto"] | None = _target(
-        None, "The most tokens of a prompt and its text together; 'auto' takes as many as fit into memory for all "
-        "requests that run at once, up to the model's limit. Default: the model's limit, at most 4096.",
-        "--max-length", "--max-model-len", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
+        None, "The most tokens of a prompt and its text together. Default: the model's limit, at most 4096. 'auto' "
+        "takes as many as fit into memory for all requests that run at once, up to the model's limit.",
+        "--max-model-len", "--max-length", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
     )  # fmt: skip
     probe: Literal["kept", "always"] = _target(
         "kept",
@@ -83,10 +83,11 @@ class TargetOptions:
         kind=LevelName,
     )  # fmt: skip
     threads: int | None = _target(
-        None, "Threads that compute. It holds for all models of the process, until another one is loaded. Default: the "
-        f"cores that this process may use, and of a processor with two kinds of cores the fast ones; or {THREADS} of "
-        "the environment, if there are as many cores. 'headstart info' says how many that are.",
-        low=1, high=MOST_THREADS,
+        None, "Threads that compute. Default: one for each core, as 'headstart info' says. That is each core that this "
+        "process may use, and of a processor with two kinds of cores each fast one; or "
+        f"{THREADS} of the environment, if there are as many cores. The number holds for all models of the process, "
+        "until another one is loaded.",
+        "-t", low=1, high=MOST_THREADS,
     )  # fmt: skip
     trust_remote_code: bool = _target(
         False, "Run Python code from the model's repository. Leave it off unless you have read that code."
@@ -105,9 +106,11 @@ class InfoOptions:
 
     context: int | None = option(
         None, "Tokens of a prompt and its text together, for which the cache is counted. Default: the model's limit, "
-        "at most 4096.", metavar="TOKENS", low=2, panel="Memory",
+        "at most 4096.", "--max-model-len", "--context", metavar="TOKENS", low=2, panel="Memory",
     )  # fmt: skip
-    slots: int = option(8, "Requests that run at once.", low=1, panel="Memory")
+    slots: int = option(
+        8, "Requests that run at once.", "--max-batch-size", "--max-num-seqs", "--slots", low=1, panel="Memory"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -127,21 +130,22 @@ class EngineOptions:
         "any drafter, or none. Neither changes the distribution of the text.",
     )  # fmt: skip
     num_speculative_tokens: int | None = _engine(
-        None, "K, the most tokens drafted per step; 0 is plain decoding. Default: as pacing and drafter decide.",
-        "--k", "-k", low=0,
+        None, "The most tokens drafted per step (K); 0 drafts none. Default: as pacing and drafter decide.",
+        "--num-speculative-tokens", "-k", "--k", low=0,
     )  # fmt: skip
     pacing: PacingName | Pacing = _engine(
         "adaptive", "How many tokens are drafted in a step: 'adaptive' drafts as many as should be fastest by measured "
-        "costs and acceptance, which may be none; 'fixed' always drafts K.",
+        "costs and acceptance, which may be none; 'fixed' always drafts as many as --num-speculative-tokens says.",
         kind=PacingName,
     )  # fmt: skip
     max_batch_size: int = _target(
-        8, "The most requests that run at once. Each takes the memory of a whole context; more of them wait.", low=1
-    )
+        8, "The most requests that run at once. Each takes the memory of a whole context; more of them wait.",
+        "--max-batch-size", "--max-num-seqs", low=1,
+    )  # fmt: skip
     prefill_chunk: int = _target(512, "Tokens of a prompt that are read per step.", low=1)
     prefix_cache: bool = _target(
         False, "Keep the texts of ended requests in the cache, so that a request that begins like one of them need not "
-        "read that again. Requests with different `Sampling.cache_salt` share nothing.",
+        "read that again. Requests that are kept apart share nothing.",
         "--prefix-cache/--no-prefix-cache",
     )  # fmt: skip
     draft_tree: DraftTree = _engine(

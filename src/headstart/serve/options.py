@@ -24,7 +24,7 @@ class ServerOptions:
     """Where the server listens, who may ask, and what it takes."""
 
     host: str = _server("127.0.0.1", "The address to listen on. Any but this machine's own needs a key.")
-    port: int = _server(8000, "The port; 0 takes a free one.", "-p", low=0, high=65535)
+    port: int = _server(8000, "The port; 0 takes a free one.", low=0, high=65535)
     api_keys: Sequence[str] = _server(
         (), "A key that clients must send. Others see it in the list of processes: prefer a file or the environment.",
         "--api-key", metavar="KEY",

@@ -64,11 +64,11 @@ class Sampling:
 
     max_tokens: int = _option(256, "The most new tokens.", "-n", low=1)
     temperature: float = _option(
-        0.0, "0 always takes the likeliest token; 1 draws from the model's distribution.", "-T", low=0
+        0.0, "Randomness: 0 always takes the likeliest token, 1 draws from the model's distribution.", "-T", low=0
     )
-    top_k: int = _option(0, "Keep only the N likeliest tokens; 0 keeps all.", low=0)
-    top_p: float = _option(1.0, "Keep only the likeliest tokens that together reach probability X.", above=0, high=1)
-    min_p: float = _option(0.0, "Keep only tokens at least X times as likely as the likeliest.", low=0, high=1)
+    top_k: int = _option(0, "Keep only this many of the likeliest tokens; 0 keeps all.", low=0)
+    top_p: float = _option(1.0, "Keep only the likeliest tokens that together reach this probability.", above=0, high=1)
+    min_p: float = _option(0.0, "Keep only tokens at least this many times as likely as the likeliest.", low=0, high=1)
     repetition_penalty: float = _option(
         1.0, "Above 1, tokens of the prompt and the text become less likely to come again.", low=0.001, high=1000
     )
@@ -87,7 +87,7 @@ class Sampling:
     stop_token_ids: Sequence[int] = _option((), "End the text at this token.", "--stop-token-id", metavar="ID", low=0)
     ignore_eos: bool = _option(False, "Continue past the model's end-of-text token until the limit on new tokens.")
     logprobs: int | None = option(
-        None, "Also return the log-probability of each token, and of the N likeliest.", panel="Output", low=0
+        None, "Also return the log-probability of each token, and of this many of the likeliest.", panel="Output", low=0
     )
     logprobs_mode: LogprobsMode = option(
         "raw", "Log-probabilities before ('raw') or after ('processed') penalties and temperature.", panel="Output"

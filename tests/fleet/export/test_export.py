@@ -117,7 +117,7 @@ def test_k_by_batch_with_costs_of_another_machine(tmp_path: Path) -> None:
         (("bundled", "ngram", "--target-at", "models/x"), "is relative"),
         (("bundled", "eagle3", "--dynamic"), "needs what steps cost"),
         (("bundled", "ngram", "--engine", "sglang", "--verify"), "--verify is for vLLM"),
-        (("bundled", "ngram", "--check", "--vllm", "/no/such/env"), "no Python environment"),
+        (("bundled", "ngram", "--check-config", "--vllm", "/no/such/env"), "no Python environment"),
         (("bundled", "ngram", "--k", "0"), "0"),
     ],
 )

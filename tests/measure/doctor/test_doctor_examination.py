@@ -76,7 +76,7 @@ def test_a_mixture_of_experts_is_told_with_what_more_rows_read(tiny: Callable[..
 
 def test_an_examination(tiny: Callable[..., str]) -> None:
     draft = tiny("llama", noise=0.02)
-    found = examine(question(tiny("llama"), given=(draft, "/no/such/draft"), check=True, seconds=6.0), quiet)
+    found = examine(question(tiny("llama"), given=(draft, "/no/such/draft"), measure_all=True, seconds=6.0), quiet)
     results = by_name(found)
     assert {"ngram", "suffix", "early-exit", Path(draft).name, "/no/such/draft"} <= results.keys()
     failed = results["/no/such/draft"]
@@ -132,7 +132,7 @@ def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pyte
         return replace(decide(ranked), best=own)
 
     monkeypatch.setattr("headstart.measure.doctor.examination.decide", as_if_it_paid)
-    found = examine(question(target, given=(target,), check=True), quiet)
+    found = examine(question(target, given=(target,), measure_all=True), quiet)
     assert found.advice is not None
     opened, _ = found.question.setup.open()
     mine = opened.checkpoint

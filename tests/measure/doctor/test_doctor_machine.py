@@ -33,7 +33,7 @@ def test_what_would_fit_instead() -> None:
     assert memory.most_slots == 2
     with pytest.raises(NotEnoughMemory, match=r"14\.00 GiB needed, 8\.00 GiB free") as caught:
         check(memory)
-    assert "--max-length 1365 or --max-batch-size 2 would fit" in caught.value.hint
+    assert "--max-model-len 1365 or --max-batch-size 2 would fit" in caught.value.hint
 
 
 def test_recurrent_states_take_as_much_for_a_shorter_context() -> None:

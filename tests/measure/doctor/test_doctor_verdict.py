@@ -159,8 +159,8 @@ def test_lines_to_paste() -> None:
     compile(line, "", "eval")
     assert load_line(setup, pair, fixed=True).endswith('num_speculative_tokens=5, pacing="fixed")')
     assert flags(setup, pair, fixed=True) == (
-        "--target my/model --drafter ngram --drafter '/models/a draft' --dtype float32 --max-length 512 "
-        "--k 5 --pacing fixed"
+        "--model my/model --drafter ngram --drafter '/models/a draft' --dtype float32 --max-model-len 512 "
+        "-k 5 --pacing fixed"
     )
     assert load_line(Setup(), None) == "hs.load('bundled', 'none')"
 

@@ -22,13 +22,21 @@ class GateOptions:
     )
     gate_prompts: int = option(200, "The most held-out prompts that are continued.", metavar="N", panel=_PANEL, low=20)
     gate_tokens: int = option(128, "The most tokens of each continuation.", metavar="N", panel=_PANEL, low=1)
-    k: int = option(4, "K, the tokens drafted per step, the same for both drafters.", "--k", "-k", panel=_PANEL, low=1)
+    k: int = option(
+        4,
+        "Tokens drafted per step (K), the same for both drafters.",
+        "--num-speculative-tokens",
+        "-k",
+        "--k",
+        panel=_PANEL,
+        low=1,
+    )
     temperature: float | None = option(
-        None, "Continue all prompts at this temperature. Default: each at its own.", panel=_PANEL, low=0
+        None, "Continue all prompts at this temperature. Default: each at its own.", "-T", panel=_PANEL, low=0
     )
     level: float = option(
-        0.95, "Level of the intervals. A drafter without a gain passes with chance (1 - level) / 2 at most, about.",
-        panel=_PANEL, low=0.5, high=0.9999,
+        0.95, "Confidence of the intervals, below 1. A drafter without a gain passes with a chance of about half of "
+        "what is missing to 1, at most.", "--confidence", panel=_PANEL, low=0.5, high=0.9999,
     )  # fmt: skip
     batch: int = option(8, "Prompts that are continued at once.", panel=_PANEL, low=1)
     seed: int = option(0, "Seed of sampling, of the split and of the training.", panel=_PANEL, low=0, high=2**31 - 1)

@@ -43,17 +43,23 @@ Outcome = Literal["replaced", "back", "stopped"]
 class RolloutOptions:
     """How long the new replica is compared, and with what it must come up."""
 
-    window: float = option(30.0, "Seconds of a window of traffic.", metavar="S", panel="Rollout", above=0)
-    windows: int = option(20, "Windows before the first judgement.", metavar="N", panel="Rollout", low=10)
+    window: float = option(
+        30.0, "Seconds of a window of traffic.", "--rollout-window", metavar="SECONDS", panel="Rollout", above=0
+    )
+    windows: int = option(
+        20, "Windows before the first judgement.", "--rollout-windows", metavar="N", panel="Rollout", low=10
+    )
     tolerance: float = option(
         0.02, "How much lower tokens per forward of the new replica may be, as a share, for the rest to follow.",
-        panel="Rollout", above=0, high=0.5,
+        "--rollout-tolerance", panel="Rollout", above=0, high=0.5,
     )  # fmt: skip
     patience: float = option(
-        6.0, "Hours after which the old export comes back, if nothing is proved.", metavar="HOURS", panel="Rollout",
-        above=0,
+        6.0, "Hours after which the old export comes back, if nothing is proved.", "--rollout-hours", metavar="HOURS",
+        panel="Rollout", above=0,
     )  # fmt: skip
-    level: float = option(0.95, "Level of all judgements together.", panel="Rollout", low=0.5, high=0.9999)
+    level: float = option(
+        0.95, "Confidence of all judgements together, below 1.", "--confidence", panel="Rollout", low=0.5, high=0.9999
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

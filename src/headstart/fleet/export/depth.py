@@ -80,7 +80,7 @@ def _drafted(seconds: float, parallel: bool) -> DraftCost:
 
 
 def read_costs(path: Path, kind: DrafterKind, names: Sequence[str], *, parallel: bool = False) -> Costs:
-    """Costs that were measured on another machine: what `headstart doctor --json` wrote there, or a profile.
+    """Costs that were measured on another machine: what `headstart doctor --output` wrote there, or a profile.
 
     names: what the drafter may be called there, to find its own cost among those of a file. parallel: the drafter
     guesses all tokens in one forward.
@@ -88,7 +88,7 @@ def read_costs(path: Path, kind: DrafterKind, names: Sequence[str], *, parallel:
     Raises:
         InvalidFile: it is neither.
     """
-    hint = "run `headstart doctor --target ... --drafter ... --json FILE` on the machine that will serve"
+    hint = "run `headstart doctor --target ... --drafter ... --output FILE` on the machine that will serve"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -67,7 +67,7 @@ class ExportOptions:
     )  # fmt: skip
     cpu: bool = _engine(False, "The engines run on processors, not on GPUs.")
     max_model_len: int | None = _engine(None, "The longest context that the engine is to hold, in tokens.", low=2)
-    name: str | None = _engine(None, "The model's name for clients. Default: the target's own.")
+    name: str | None = _engine(None, "The model's name for clients. Default: the target's own.", "--served-model-name")
     settings: Mapping[str, Any] = settings_option(
         "Another option of the engine by its long name, for example tensor-parallel-size=2.", panel="Engine"
     )
@@ -76,16 +76,16 @@ class ExportOptions:
     )
     mount: str = _engine(MOUNT, "Where a cluster's volume is mounted that holds target/ and drafter/.", metavar="DIR")
     num_speculative_tokens: int | None = _draft(
-        None, "K, the tokens drafted per step. Default: by measured acceptance and --costs.", "--k", "-k", low=1,
-        high=128,
+        None, "Tokens drafted per step (K). Default: by measured acceptance and --costs.",
+        "--num-speculative-tokens", "-k", "--k", low=1, high=128,
     )  # fmt: skip
     costs: Path | None = _draft(
-        None, "What steps cost on the machine that will serve: 'headstart doctor --json FILE' run there."
+        None, "What steps cost on the machine that will serve: the file of 'headstart doctor --output FILE', run there."
     )
     batch: int = _draft(1, "Requests that an engine decodes at once, for which K is chosen.", low=1)
     tpot_p99: float | None = _engine(
         None, "Seconds per output token whose P99 is an alarm. Default: one and a half times that of the day before.",
-        metavar="S", above=0,
+        metavar="SECONDS", above=0,
     )  # fmt: skip
     dynamic: bool = _draft(
         False, "Experimental: let vLLM change K with the number of requests. Throughput can collapse at a threshold "

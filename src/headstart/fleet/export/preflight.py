@@ -231,7 +231,7 @@ RULES = (
     Rule(
         "vllm", "refused", lambda case: _changes_k(case) and not case.costs_known,
         "--dynamic needs what steps cost on the serving machine",
-        "run `headstart doctor --json FILE` there, and give --costs FILE",
+        "run `headstart doctor --output FILE` there, and give --costs FILE",
     ),
     Rule(
         "vllm", "refused", lambda case: case.settings.get("logits-processors"),

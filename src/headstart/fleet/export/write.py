@@ -174,7 +174,7 @@ class _Export:
         if costs.assumed and self._options.num_speculative_tokens is None:
             found.append(
                 f"K={plan.depth} rests on an assumption about costs ({costs.source.removeprefix('assumption: ')}): run "
-                "`headstart doctor --json FILE` on the machine that will serve, and give --costs FILE"
+                "`headstart doctor --output FILE` on the machine that will serve, and give --costs FILE"
             )
         if not costs.assumed and any(one.batch == self._options.batch and not one.depth for one in plan.by_batch):
             found.append(

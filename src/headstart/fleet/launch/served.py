@@ -29,7 +29,7 @@ _router = partial(option, panel="Router")
 class LaunchOptions:
     """How a fleet is started and kept."""
 
-    engines: int = _engine(2, "Engines to start, each with its own copy of the weights.", "-n", low=1, high=64)
+    engines: int = _engine(2, "Engines to start, each with its own copy of the weights.", low=1, high=64)
     tensor_parallel_size: int | None = _engine(
         None, "Ranks among which each engine divides its weights. Default: what the export says, else 1.",
         "--tensor-parallel-size", "--tp", low=1,

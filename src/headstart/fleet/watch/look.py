@@ -21,7 +21,7 @@ _watch, _drift = partial(option, panel="Watching"), partial(option, panel="Drift
 class WatchOptions:
     """How a fleet is watched."""
 
-    window: float = _watch(60.0, "Show what was counted in the last SECONDS.", above=0)
+    window: float = _watch(60.0, "Seconds of counting that the table shows.", above=0)
     timeout: float = _watch(5.0, "Seconds to wait for a server.", above=0)
     drift_window: float = _drift(300.0, "Seconds that are one window for the detector.", above=0)
     drop: float = _drift(0.05, "Drift is proved if acceptance fell by more than this share.", low=0.0, high=0.9)

@@ -62,9 +62,9 @@ def _parse_size(flag: str, text: str) -> float:
 
 
 _pair = partial(option, panel="Draft and target")
-_ahead = partial(option, panel="Drafting ahead (--ssd; times in steps of the target alone)")
-_machine = partial(option, panel="Machine (gives c and v(n) at each batch size)")
-_mixture = partial(option, panel="Mixture of experts (more rows read more experts; gives v(n))")
+_ahead = partial(option, panel="Drafting ahead, with --ssd (times in steps of the target alone)")
+_machine = partial(option, panel="Machine (in place of --draft-cost and --verify-cost)")
+_mixture = partial(option, panel="Mixture of experts (in place of --verify-cost)")
 
 
 @strict
@@ -83,9 +83,15 @@ class Question:
         "`headstart bench` reports it.",
         metavar="A1,A2,...", kind=str, parse=partial(parse_numbers, "--by-position", example="0.9,0.85,0.8"),
     )  # fmt: skip
-    k: int | None = _pair(None, "Draft length. Default: the best one.", "-k")
+    k: int | None = _pair(
+        None, "Tokens drafted per step (K). Default: the best number.", "--num-speculative-tokens", "-k", "--k"
+    )
     c: float | None = _pair(
-        None, f"Time of a draft step relative to a step of the target alone. Default: {DEFAULT_C}.", "-c", metavar="C"
+        None,
+        f"Time of drafting one token, relative to a step of the target alone. Default: {DEFAULT_C}.",
+        "--draft-cost",
+        "--c",
+        metavar="C",
     )
     verify_cost: Mapping[int, float] | None = _pair(
         None, "v(n): what a target forward over several rows costs, relative to one row, as in '1:1,8:1.2,16:1.6'. "

@@ -28,13 +28,13 @@ class AuditPlan:
 
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=1.0))
     """How text is sampled. Penalties and bias hold for greedy text too; seed and max_tokens are not used."""
-    greedy: bool = _option(True, "Test greedy text.", "--greedy/--sampling-only")
-    sampled: bool = _option(True, "Test sampled text.", "--sampled/--greedy-only")
+    greedy: bool = _option(True, "Test greedy text.", "--greedy/--no-greedy")
+    sampled: bool = _option(True, "Test sampled text.", "--sampled/--no-sampled")
     behaviour: bool = _option(
         True, "Test stops, ends, limits, log-probabilities and seeds.", "--behaviour/--no-behaviour"
     )
     level: float = _option(
-        0.01, "The greatest probability of calling a lossless engine not lossless.", above=0, high=0.5
+        0.01, "The greatest probability of calling a lossless engine not lossless.", "--significance", above=0, high=0.5
     )
     effect: float = _option(
         0.05, "The smallest bias that should be noticed, as the total variation of a token's distribution.",
@@ -65,7 +65,7 @@ class AuditPlan:
                 "temperature 0 leaves nothing to sample", hint="give a temperature above 0, or ask for greedy text only"
             )
         if not (self.greedy or self.sampled):
-            raise InvalidOption("nothing is left to audit", hint="leave out one of --greedy-only and --sampling-only")
+            raise InvalidOption("nothing is left to audit", hint="leave out one of --no-greedy and --no-sampled")
 
     def asks(self, prompts: Sequence[Sequence[int]]) -> list[Ask]:
         """One ask for each prompt, by which sampled text is drawn.

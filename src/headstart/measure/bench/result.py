@@ -147,7 +147,7 @@ Record = dict[str, Any]
 VERSION = 1
 KEY = "headstart_bench"
 _AGAIN = "run the bench again; results are not to be edited"
-_HINT = "give a file that `headstart bench --json FILE` wrote"
+_HINT = "give a file that `headstart bench --output FILE` wrote"
 
 
 @dataclass(frozen=True, slots=True)

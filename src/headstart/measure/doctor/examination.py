@@ -103,7 +103,7 @@ def examine(question: Question, progress: Progress) -> Examination:
     trials.measure_all(wanted)
     ahead = try_ahead(trials)
     if question.measure and trials.ranked:
-        trials.measure(trials.ranked if question.check else finalists(trials.ranked, usual))
+        trials.measure(trials.ranked if question.measure_all else finalists(trials.ranked, usual))
     verdict, ours = decide(trials.ranked, usual), target.checkpoint
     mixture, read = _reading(ours, question.setup.target_options.quantize)
     if ahead is not None:

@@ -20,7 +20,7 @@ from headstart.pacing.mixtures import Mixture
 from headstart.theory import StepCosts
 
 _OPTIONS = ("device", "dtype", "quantize", "rule", "draft_tree", "max_length")
-_FLAGS = {"draft_tree": "--tree"}
+_FLAGS = {"draft_tree": "--tree", "max_length": "--max-model-len"}
 _RENAMED = {"target": "described", "prompts_sent": "forms", "tokens_per_prompt": "tokens"}
 _FEW = 16
 """Rows up to which the experts of a forward are told."""
@@ -115,13 +115,13 @@ def load_line(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
 
 def flags(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
     """The same for `headstart generate`."""
-    words = ["--target", absolute(setup.target)]
+    words = ["--model", absolute(setup.target)]
     for name in ("none",) if best is None else best.candidate.drafters:
         words += ["--drafter", name]
     for name, value in _changed(setup).items():
         words += [_FLAGS.get(name, f"--{name.replace('_', '-')}"), str(value)]
     if fixed and best is not None:
-        words += ["--k", str(best.best.k), "--pacing", "fixed"]
+        words += ["-k", str(best.best.k), "--pacing", "fixed"]
     return shlex.join(words)
 
 

@@ -85,7 +85,7 @@ class Memory:
         """What would fit instead."""
         if max(self.most_length, self.most_slots * self.length) < LEAST:
             return "the weights leave no room for a cache"
-        options = [f"--max-length {self.most_length}"] if self.most_length >= LEAST else []
+        options = [f"--max-model-len {self.most_length}"] if self.most_length >= LEAST else []
         if self.most_slots >= 1:
             options.append(f"--max-batch-size {self.most_slots}")
         return f"{' or '.join(options)} would fit"

@@ -20,17 +20,19 @@ class DoctorOptions:
     given: tuple[str, ...] = _option(
         (), "A drafter to examine, as in 'generate'; with commas, a list of them. N-gram, suffix "
         "and early exit are always examined, and so are the drafters that come with the bundled target.",
-        "--drafter", "-d", parse=tuple,
+        "--drafter", "-d", "--draft-model", metavar="DRAFTER", parse=tuple,
     )  # fmt: skip
     scan: Path | None = _option(None, "Look for drafters in the models below DIR.", metavar="DIR")
     seconds: float = _option(
-        60.0, "About how long the examination may take; the best three are measured in as much again."
+        60.0, "Seconds that the examination may take, about; the best three are measured in as much again."
     )
     measure: bool = _option(
         True, "Measure the best three by prediction, end to end, in turn with the target alone. What was not measured "
         "is not kept.", "--measure/--no-measure",
     )  # fmt: skip
-    check: bool = _option(False, "Measure every candidate end to end, not only the best three, in so much more time.")
+    measure_all: bool = _option(
+        False, "Measure every candidate end to end, not only the best three, in so much more time."
+    )
     keep: bool = _option(
         True, "Remember what was measured: '--drafter auto' then follows it for this target.", "--keep/--no-keep"
     )
@@ -38,5 +40,5 @@ class DoctorOptions:
     def __post_init__(self) -> None:
         check_number("--seconds", self.seconds, above=0)
         check_fields(self)
-        if self.check and not self.measure:
-            raise InvalidOption("--check and --no-measure exclude each other", hint="leave out --no-measure")
+        if self.measure_all and not self.measure:
+            raise InvalidOption("--measure-all and --no-measure exclude each other", hint="leave out --no-measure")

@@ -87,7 +87,7 @@ class Trials:
         except HeadstartError as error:
             return replace(one, result=error)
         except torch.OutOfMemoryError as error:
-            hint = "lower --max-length or --max-batch-size"
+            hint = "lower --max-model-len or --max-batch-size"
             return replace(one, result=NotEnoughMemory(str(error).splitlines()[0], hint=hint))
         return replace(one, result=sample)
 

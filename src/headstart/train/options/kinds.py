@@ -89,7 +89,7 @@ class Eagle3Training(UnrolledTraining):
     )  # fmt: skip
     layers: int = _head(1, "Decoder layers; those after the first begin as the identity.", low=1, high=8)
     parallel: int = _head(
-        0, "Guess this many tokens in one forward, with masked rows (P-EAGLE); it takes the place of 'ttt_steps'. "
+        0, "Guess this many tokens in one forward, with masked rows (P-EAGLE); it takes the place of --ttt-steps. "
         "Use two layers or more. Default: one forward for each token.", low=0, high=32,
     )  # fmt: skip
     mask_token: int | None = _head(
@@ -102,7 +102,7 @@ class Eagle3Training(UnrolledTraining):
         "target's.",
     )  # fmt: skip
     freeze_first: bool = _run(
-        False, "Keep the first guess of 'begin_with' as it is: train its masked rows and its selector alone.",
+        False, "Keep the first guess of --begin-with as it is: train its masked rows and its selector alone.",
     )  # fmt: skip
     selector_rank: int = _head(
         0, "Rank of a selector, which corrects guesses by the token before them; 0 leaves it out. Try 32.", low=0

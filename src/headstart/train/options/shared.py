@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -31,16 +32,25 @@ class Training:
     """
 
     target: str | Path = field(
-        metadata=described("The model to draft for: a directory or a hub id.", "-t", metavar="MODEL")
-    )
+        metadata=described(
+            "The model to draft for: a folder or a hub id. It may also come first, without a flag.",
+            "--model", "-m", "--target", metavar="MODEL", panel="Model",
+        )
+    )  # fmt: skip
     output: str | Path = field(
         metadata=described(
-            "Directory of the new drafter. The same command again resumes.", "-o", metavar="DIR", kind=Path
+            "Folder of the new drafter. The same command again resumes.",
+            "--output",
+            "-o",
+            metavar="DIR",
+            kind=Path,
+            panel="Output",
         )
     )
     data: Sequence[str | Path] = option(
-        (), 'Text files, directories of them, or JSONL with "text", "prompt" or "turns".',
-        metavar="DATA", kind=list[Path], positional=True,
+        (), 'The model, as --model takes it; then text files, folders of them, or JSONL with "text", "prompt" or '
+        '"turns".',
+        metavar="MODEL [DATA]...", kind=list[Path], positional=True, others=(0, math.inf),
     )  # fmt: skip
     self_prompts: int = _data(
         0, "Number of conversations that the target, a chat model, writes whole: the user's message, then its answer. "
@@ -55,7 +65,7 @@ class Training:
         low=0,
     )  # fmt: skip
     generation_quantize: Quantize | None = _data(
-        None, "Let the target write with this 'quantize', which is faster: the texts are then those of the rounded "
+        None, "Let the target write with rounded weights, which is faster: the texts are then those of the rounded "
         "model. Default: with the weights as they are trained on.",
     )  # fmt: skip
     tv_weight: float = _run(
@@ -64,9 +74,11 @@ class Training:
     init: Init = _run(
         "target", "First weights: the target's as far as the shapes permit ('target'), or noise ('random')."
     )
-    steps: int | None = option(None, "Train for this many steps, which makes the run repeatable.", low=1)
-    minutes: float | None = option(
-        None, "Train for this long instead, reading the target's states included; texts are written before.", above=0
+    steps: int | None = _run(None, "Train for this many steps, which makes the run repeatable.", low=1)
+    minutes: float | None = _run(
+        None,
+        "Train for this many minutes instead, reading the target's states included. Texts are written before.",
+        above=0,
     )
     batch_size: int = _run(8, "Windows per step.", low=1)
     micro_batch: int | None = _run(
@@ -131,7 +143,7 @@ class HeadTraining(Training):
         "no room is computed whenever it is needed. Default: 20, or a quarter of what is free.", metavar="GB", low=0,
     )  # fmt: skip
     target_quantize: Quantize | None = _run(
-        None, "Read the states of the target as it runs with this 'quantize', if it is to run so: a head learns best "
+        None, "Read the states of the target with weights rounded as it is to run: a head learns best "
         "from the states that it will be given.",
     )  # fmt: skip
 
@@ -186,11 +198,11 @@ class UnrolledTraining(DepthTraining):
         4, "Passes of the training-time test: how many tokens in a row the head learns to draft.", low=1, high=16
     )
     depth_weights: DepthWeights = _run(
-        "decay", "Weight of each pass: by 'step_decay', or by how many guesses the head itself expects to be accepted "
-        "there and after ('confidence').",
+        "decay", "Weight of each pass: falling by --step-decay ('decay'), or by how many guesses the head itself "
+        "expects to be accepted there and after ('confidence').",
     )  # fmt: skip
     step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
-    tv_warmup: int = _run(0, "Steps over which the weight of the rejection rate rises to 'tv_weight'.", low=0)
+    tv_warmup: int = _run(0, "Steps over which the weight of the rejection rate rises to that of --tv-weight.", low=0)
     tv_ramp: float = _run(
         0.0, "Let that weight also grow with a guess's own chance a of acceptance, as 1 - exp(-ramp * a); 0 does not.",
         low=0,

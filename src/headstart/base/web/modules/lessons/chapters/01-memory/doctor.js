@@ -1,4 +1,4 @@
-// One's own machine: what `headstart doctor --json` measured of passes with more and more rows.
+// One's own machine: what `headstart doctor --output` measured of passes with more and more rows.
 
 import { fill, h } from "hs/base/dom";
 import { lineChart } from "hs/figures/charts";
@@ -69,7 +69,7 @@ export function ownMachine() {
         take(event.dataTransfer.files[0]);
       },
     },
-  }, h("p", "In a terminal: ", h("code", "headstart doctor --json mine.json")), h("label", "Your file ", input), button("The example again", () => show(costsOf(EXAMPLE)), { quiet: true }), said);
+  }, h("p", "In a terminal: ", h("code", "headstart doctor --output mine.json")), h("label", "Your file ", input), button("The example again", () => show(costsOf(EXAMPLE)), { quiet: true }), said);
   const frame = figure({
     label: "What a pass costs on a real machine",
     title: true,
