@@ -38,4 +38,4 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=10m --retries=3 \
 
 # A directory of a model, or of one .gguf file. What follows the image's name on the command line takes its place.
 ENTRYPOINT ["headstart", "serve", "--host", "0.0.0.0", "--port", "8000"]
-CMD ["--target", "/models"]
+CMD ["--model", "/models"]

@@ -75,7 +75,7 @@ def test_a_heading_has_the_anchor_that_code_hosts_give_it(tmp_path: Path) -> Non
 
 def test_every_document_has_a_place_in_the_navigation_of_the_site() -> None:
     named = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    generated = {"see/index.md", "reference/command-line.md", "changelog.md", "contributing.md"}
+    generated = {"index.md", "see/index.md", "reference/command-line.md", "changelog.md", "contributing.md"}
     assert named - generated == {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
 
 
@@ -86,6 +86,17 @@ def test_lists_begin_after_an_empty_line(name: str) -> None:
     for token in parsed(ROOT / name):
         if token.type in ("bullet_list_open", "ordered_list_open") and token.level == 0 and token.map and token.map[0]:
             assert not lines[token.map[0] - 1].strip(), f"line {token.map[0] + 1}: {lines[token.map[0]]}"
+
+
+GUIDES = ["README.md", "CONTRIBUTING.md", *(each for each in NAMED if each.startswith("docs/guides/"))]
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_every_column_of_a_table_in_a_guide_has_a_name(name: str) -> None:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    heads = [lines[token.map[0]] for token in parsed(ROOT / name) if token.type == "table_open" and token.map]
+    assert [head for head in heads if not all(cell.strip() for cell in head.strip().strip("|").split("|"))] == []
+    assert not [head for head in heads if head.startswith("| |")]
 
 
 def test_the_reference_has_the_whole_public_contract() -> None:
@@ -210,10 +221,17 @@ def test_links_out_of_docs_lead_to_pages_of_the_site(hooks: Any, here: str, link
     assert hooks.on_page_markdown(f"[x]({link})", page=page) == f"[x]({there})"
 
 
+def test_every_results_file_says_when_and_by_which_commit_it_was_made(hooks: Any) -> None:
+    rows = [line.split(" | ") for line in hooks.index().splitlines() if line.startswith("| [")]
+    assert len(rows) == len(list((ROOT / "benchmarks" / "results").glob("*.json")))
+    assert not [row[0] for row in rows if not re.fullmatch(r"\d{4}-\d\d-\d\d", row[1]) or not row[4].strip("`")]
+    assert len([row[0] for row in rows if not row[2]]) <= 1  # one of 24 November does not say it
+
+
 @pytest.mark.parametrize("guide", ["chat", "gguf"])  # the server takes as many tokens as fit
 def test_guides_say_how_long_the_context_is(guide: str) -> None:
     page = " ".join((DOCS / "guides" / f"{guide}.md").read_text(encoding="utf-8").split())
-    (sentence,) = re.findall(r"[^.]*\b\d{4} tokens[^.]*--max-length", page)
+    (sentence,) = re.findall(r"[^.]*\b\d{4} tokens[^.]*--max-model-len", page)
     assert f"{DEFAULT_LENGTH} tokens" in sentence
 
 

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 import headstart
+from headstart.base import errors
 from headstart.commands.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +31,15 @@ PRIVATE = {
     r"nobody": "say what happens, or what does not",
     r"(?:(?<!Tower )stands?|stood|standing)(?! (?:for|out)\b)": "is, is at, is in",
     r"learnt": "learned, trained on",
-    r"great heat|heat flattens": "a high temperature",
+    r"great heat|heats? (?:a model|costs?|lowers|raises|flattens)|(?:drawn|sampled|stays?) (?:hot|cool)": "temperature",
+    r"comes? along|came along": "bundled",
+    r"ours": "headstart's",
+    r"in silence": "without a message, silently",
+    r"for want of": "because there is no",
+    r"flatters": "makes look better",
+    r"(?:still )?to be tossed": "still to come",
+    r"not known to us|we know(?: of)?": "say what was read or measured",
+    r"the issue (?:asks|wants)": "say whose goal it is",
     r"mend(?:s|ed|ing)?": "fix, repair",
     r"rooms|(?:a|the|every|each|one|its|this|new|old) room(?! for)": "module, package; capacity",
     r"house": "architecture, package",
@@ -40,7 +49,6 @@ PRIVATE = {
 HISTORY = {
     "docs/log.md": "experiments as they were written down when they were made",
     "docs/decisions.md": "decisions as they were written down when they were made",
-    "docs/concepts/pacing.md": "not yet in the words of the glossary",
 }
 """Documents that are not checked, and why. CHANGELOG.md is not either: it tells what was renamed."""
 
@@ -125,6 +133,25 @@ def test_docstrings_use_the_words_of_the_field(name: str) -> None:
     assert not [hit for text in docstrings(PACKAGE / name) for hit in found_in(text)]
 
 
+ERRORS = {name for name, each in vars(errors).items() if inspect.isclass(each)} | {"Refused"}
+SOURCES = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+
+
+def messages(path: Path) -> Iterator[str]:
+    """What the errors that a file raises say: their messages and hints."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in ERRORS:
+            for each in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                parts = [part for part in ast.walk(each) if isinstance(part, ast.Constant)]
+                yield " ".join(part.value for part in parts if isinstance(part.value, str))
+
+
+def test_errors_use_the_words_of_the_field() -> None:
+    said = {name: list(messages(PACKAGE / name)) for name in SOURCES}
+    assert sum(len(each) for each in said.values()) > 500
+    assert not [f"{name}: {hit}" for name, texts in said.items() for text in texts for hit in found_in(text)]
+
+
 @pytest.mark.parametrize("name", headstart.__all__)
 def test_public_docstrings_use_the_words_of_the_field(name: str) -> None:
     value = getattr(headstart, name)
@@ -144,6 +171,7 @@ def test_public_docstrings_use_the_words_of_the_field(name: str) -> None:
         ("The figure stands below.", 1),
         ("A uniform draw is thrown; the uniform draw comes up.", 2),
         ("Every room of this house.", 2),
+        ("Heat lowers it where the draft stays cool; a head comes along; it fails in silence.", 4),
         ("Two hits stand for the field's words: a distribution and a uniform draw, faster than plain decoding.", 0),
         ("Lawful, coincide, endear, leave no room for, understands, bringer: only whole words count.", 0),
     ],

@@ -290,20 +290,59 @@ def recorded() -> dict[str, Verdict]:
     return {name: Verdict(**found) for name, found in json.loads(FIXTURE.read_text(encoding="utf-8")).items()}
 
 
-ABOUT = """# Supported models
+ABOUT = """# Supported models and limits
 
-headstart runs decoder-only language models with softmax attention, and [hybrids](guides/hybrid-models.md), most of
-whose layers keep a state instead. What runs a model follows from its `model_type` in `config.json`; `headstart info
-MODEL` says it [of a model of yours](guides/info.md).
+headstart runs decoder-only language models with softmax attention, [mixtures of experts](guides/mixtures.md), and
+[hybrids](guides/hybrid-models.md), most of whose layers keep a state instead. To ask about your own model, run:
+
+```
+headstart info MODEL
+```
+
+It reads the config and no weights, and says what would run the model here, or why it is refused
+([the guide](guides/info.md)). The tables below follow from the `model_type` in `config.json`.
 
 {meaning}
 
-A native verdict is of the config that a class of transformers has by default. A checkpoint whose config says something
-that headstart does not know, such as an unknown kind of rotation, runs on the modules. Each model is compared with
-transformers' own logits when it is loaded, on a few tokens, whatever this page says; one that differs is refused.
+- **A verdict is about the default config** of a class of transformers. A checkpoint whose config says something that
+  headstart does not know, such as an unknown kind of rotation, runs on transformers' modules.
+- **Every model is checked when it is loaded**, whatever this page says: its logits are compared with transformers' own on
+  a few tokens, and a model that differs is refused.
+- **"tried"** in a table means that a tiny random model of the type gave transformers' logits.
 
-This page is made with `{command}`, for transformers {version}. `tried` means that a tiny random
-model of the type gave transformers' logits.
+This page is made with `{command}`, for transformers {version}.
+
+## Files that can be read
+
+| Files | What runs | Guide |
+| --- | --- | --- |
+| safetensors in float32, bfloat16, float16 | every type below that is not refused | |
+| GPTQ, AWQ, compressed-tensors | native types, on the file's codes | [quantised checkpoints](guides/quantised-models.md) |
+| GGUF | the architectures that the guide lists, on the file's blocks | [GGUF](guides/gguf.md#what-can-be-read) |
+| pickles (`*.bin`, `*.pt`) | refused: reading one can run code | [convert it](guides/troubleshooting.md#holds-its-weights-only-as-a-pickle) |
+
+## Which drafters a model can use
+
+| Drafter | native | modules |
+| --- | --- | --- |
+| n-gram, suffix, predicted output, lookahead | yes | yes |
+| a draft model, its own type native or modules | yes | yes |
+| Medusa, EAGLE, P-EAGLE, DFlash, DSpark heads | yes | yes |
+| `mtp`: the head inside the checkpoint | [the models that are listed](guides/drafters-inside-models.md#what-runs) | as listed there |
+| `early-exit`, `self-int4` | yes | no |
+
+## Limits
+
+| Limit | Value | How to change it |
+| --- | --- | --- |
+| Context: prompt and text together | the model's limit, at most 4,096 tokens; `headstart serve` takes what memory allows | `--max-model-len`, `max_length=` |
+| Requests at once | 8 | `--max-batch-size`, `max_batch_size=` |
+| Nodes of a draft on hybrids | 64 | |
+| Images, sound, video | not read. Of a model that could take them the text part runs | |
+| LoRA adapters | not loaded. Merge them into the weights first | |
+| Encoder-decoder models, embeddings, classifiers | refused | |
+| Several GPUs, or a model divided between GPU and processor | not supported | [another engine](guides/when-to-use-which.md) |
+| `float16` on a processor | runs on tensor operations, without the row kernels | `--dtype bfloat16` |
 """
 
 MEANING = (
@@ -326,7 +365,7 @@ def page(verdicts: Mapping[str, Verdict], version: str) -> str:
     """docs/supported-models.md."""
     found = [each.verdict for each in verdicts.values()]
     counts = ", ".join(f"{found.count(kind)} {kind}" for kind in ("native", "modules", "refused"))
-    meaning = "\n".join(_table(("", "what runs the model", "what follows"), MEANING))
+    meaning = "\n".join(_table(("Verdict", "What runs the model", "What follows"), MEANING))
     families = [
         (name, ", ".join(f"`{each}`" for each in types), _said(types, verdicts)) for name, types in FAMILIES.items()
     ]
@@ -338,11 +377,11 @@ def page(verdicts: Mapping[str, Verdict], version: str) -> str:
         [
             ABOUT.format(command=REGENERATE, version=version, meaning=meaning),
             "## Families\n",
-            *_table(("family", "model types", "runs"), families),
+            *_table(("Family", "Model types", "Verdict"), families),
             "\n## All model types\n",
             f"All {len(verdicts)} types of transformers that are causal language models, or hold one beside a tower "
             f"for pictures or sound: {counts}.\n",
-            *_table(("model type", "verdict", ""), types),
+            *_table(("Model type", "Verdict", "Remark"), types),
             "",
         ]
     )

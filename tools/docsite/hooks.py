@@ -1,7 +1,7 @@
 """What mkdocs does besides: pages from outside of docs/, and links that lead out of it.
 
 The documents are written for a code host, where a link to a source file opens the file. In the site such a link leads
-to a page that shows the file, and the documents beside docs/ (the changelog, the guide for contributors) are pages too.
+to a page that shows the file. The documents beside docs/ are pages too: README.md is the first one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
 from command_line import command_line  # noqa: E402 (mkdocs loads this file by its path, and knows no folder of it)
+from results_index import RESULTS, index  # noqa: E402
 
 from headstart.base.web.build import page  # noqa: E402
 from headstart.learn.pages.lessons import lessons_page, traces  # noqa: E402
 
-BESIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+BESIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 """Documents beside docs/, and their places in the site."""
 _LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))")
 _SEE = """# See it
@@ -117,6 +118,8 @@ def _inside(target: str) -> bool:
 def _shown(target: str) -> str | bytes:
     """A page that shows a file, or lists a folder; or what is no text for people, as it is."""
     path = ROOT / target
+    if path == RESULTS:
+        return f"{_UNSEARCHED}{index()}"
     if path.is_dir():
         names = "\n".join(f"- [{each.name}]({each.name})" for each in sorted(path.iterdir()) if each.is_file())
         return f"{_UNSEARCHED}# {target}\n\n{names}\n"

@@ -44,8 +44,22 @@ class Observation:
 
 
 class Drafter(ABC):
-    """Guesses tokens for an engine. A subclass gives `name`, `default_budget` and `propose`; the other two have
-    defaults that do nothing."""
+    """Base class of drafters: proposes the next tokens of each request in each step.
+
+    A subclass gives `name`, `default_budget` and `propose`. `observe` and `release` do nothing unless it defines them.
+
+    Examples:
+        >>> import headstart as hs
+        >>> from headstart.drafters import Drafter
+        >>> class Repeat(Drafter):
+        ...     name = "repeat"
+        ...     default_budget = 2
+        ...     def propose(self, rows):
+        ...         return [hs.Draft.chain(row.tokens[-1:] * row.budget.nodes) for row in rows]
+        >>> engine = hs.load("bundled", Repeat(), dtype="float32")
+        >>> len(engine.generate("x = 0", hs.Sampling(max_tokens=8)).tokens)
+        8
+    """
 
     name: str
     """Its name in statistics, traces and `Budget.max_nodes`; no two drafters of a list share one."""

@@ -199,6 +199,6 @@ def _recorded(folder: Path, heads: MedusaHeads) -> Accuracies | None:
     ):
         raise UnsupportedModel(
             f"{folder}: the recorded accuracies do not belong to {heads.count} heads",
-            hint='remove "headstart" from its config.json; accuracies are then learnt from use',
+            hint='remove "headstart" from its config.json; accuracies are then learned from use',
         )
     return rows

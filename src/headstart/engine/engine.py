@@ -38,10 +38,18 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """A target, a drafter, and the requests being served. Not thread-safe: one thread steps it.
+    """Generates text with a target and a drafter. `headstart.load` and `headstart.Target.engine` make one.
 
-    `headstart.load` and `headstart.Target.engine` make one from names, `headstart.loading.assembly.assemble` from parts
-    that exist already.
+    An engine is not thread-safe: one thread uses it at a time.
+
+    Examples:
+        >>> import headstart as hs
+        >>> engine = hs.load("bundled", "ngram", dtype="float32")
+        >>> outputs = engine.generate(["def add(a, b):", "class Stack:"], hs.Sampling(max_tokens=8))
+        >>> [len(each.tokens) for each in outputs]
+        [8, 8]
+        >>> engine.describe()["drafter"]
+        'ngram'
     """
 
     def __init__(self, parts: EngineParts) -> None:
@@ -134,6 +142,9 @@ class Engine:
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """The token ids of a prompt, checked as those of a request are.
 
+        Args:
+            prompt: text, token ids, or a conversation.
+
         Raises:
             InvalidPrompt: it is empty, no prompt at all, or names tokens outside the vocabulary.
             ContextExceeded: it leaves no room for a new token.
@@ -176,13 +187,30 @@ class Engine:
         sampling: Sampling | Sequence[Sampling] | None = None,
         drafting: Drafting | Sequence[Drafting] | None = None,
     ) -> Output | list[Output]:
-        """Complete one prompt, or a list of prompts as one ragged batch with one Sampling or one for each.
+        """Continue one prompt, or a list of prompts together as one batch.
 
-        A prompt is text, token ids, or a conversation (see `chat`). drafting: how it may be drafted for, once or for
-        each.
+        Args:
+            prompts: a prompt, or a list of prompts. A prompt is text, token ids, or a conversation (see `chat`).
+            sampling: how tokens are drawn: one `Sampling` for all, or one for each prompt. Default: greedy, 256 tokens.
+            drafting: how drafts may be made, once or for each prompt. Default: by the engine's drafter and pacing.
 
-        A request whose logits are not finite ends with finish_reason "error"; the others go on. Everything else
-        that is wrong with a prompt raises before anything is generated.
+        Returns:
+            An `Output` for one prompt, and a list of them, in order, for a list. A request whose logits are not finite
+            has the finish_reason "error"; the others are not affected.
+
+        Raises:
+            InvalidPrompt: a prompt is empty, no prompt at all, or names tokens outside the vocabulary.
+            ContextExceeded: a prompt leaves no space in the context for a new token.
+            InvalidOption: an option does not go with the model.
+
+        Nothing is generated where one of these is raised.
+
+        Examples:
+            >>> import headstart as hs
+            >>> engine = hs.load("bundled", "ngram", dtype="float32")
+            >>> out = engine.generate("def add(a, b):", hs.Sampling(max_tokens=16))
+            >>> out.finish_reason, len(out.tokens), out.stats.tokens_per_forward >= 1
+            ('length', 16, True)
         """
         single = is_one(prompts)
         batch: Sequence[Any] = [prompts] if single else prompts
@@ -204,20 +232,53 @@ class Engine:
         sampling: Sampling | None = None,
         drafting: Drafting | None = None,
     ) -> Output:
-        """Answer a conversation, sent through the model's chat template. `stream` takes one, too.
+        """Answer a conversation, which goes through the model's chat template. `stream` takes one, too.
 
-        messages: {"role": "user", "content": "..."}, the last one not the assistant's.
+        Args:
+            messages: dictionaries such as {"role": "user", "content": "Hi"}; the last one is not the assistant's.
+            sampling: how tokens are drawn. Default: greedy, 256 tokens.
+            drafting: how drafts may be made.
+
+        Returns:
+            The answer.
 
         Raises:
             InvalidPrompt: a message is malformed, or the model has no chat template.
+            ContextExceeded: the conversation leaves no space in the context for a new token.
+
+        Examples:
+            >>> import headstart as hs
+            >>> engine = hs.load("path/to/chat-model")
+            >>> answer = engine.chat([{"role": "user", "content": "Why is the sky blue?"}], hs.Sampling(max_tokens=8))
+            >>> len(answer.tokens)
+            8
         """
         return self.generate(encode_chat(self.tokenizer, messages), sampling, drafting)
 
     def stream(
         self, prompt: Prompt, sampling: Sampling | None = None, drafting: Drafting | None = None
     ) -> Iterator[Chunk]:
-        """Complete one prompt, or answer a conversation, yielding each step's text as soon as it is final. Closing the
-        iterator cancels."""
+        """Continue one prompt, or answer a conversation, and yield the text of each step as soon as it is final.
+
+        Args:
+            prompt: text, token ids, or a conversation.
+            sampling: how tokens are drawn. Default: greedy, 256 tokens.
+            drafting: how drafts may be made.
+
+        Returns:
+            An iterator over chunks. Closing it cancels the request.
+
+        Raises:
+            InvalidPrompt, ContextExceeded, InvalidOption: see `generate`.
+
+        Examples:
+            >>> import headstart as hs
+            >>> engine = hs.load("bundled", "ngram", dtype="float32")
+            >>> sampling = hs.Sampling(max_tokens=16)
+            >>> text = "".join(chunk.text for chunk in engine.stream("class Stack:", sampling))
+            >>> text == engine.generate("class Stack:", sampling).text
+            True
+        """
         return self._drain(self.submit(prompt, sampling, drafting))
 
     def _drain(self, request: Request) -> Iterator[Chunk]:
@@ -295,6 +356,9 @@ class Engine:
         return self._parts.plain()
 
     def describe(self) -> dict[str, Any]:
-        """What runs here: names, rule, dtype, device, sizes. "not_guessing" says in a sentence why nothing is guessed
-        now, and is None where something is, or nothing has run yet. "spelling" is the default of grammars."""
+        """What runs here: the names of target and drafter and why they were chosen, rule, dtype, device and sizes.
+
+        "not_guessing" says in a sentence why nothing is guessed now. It is None where something is guessed, or nothing
+        has run yet. "spelling" is the default of grammars.
+        """
         return {**self._parts.describe(self._loop.pacing), "spelling": self._intake.spelling}

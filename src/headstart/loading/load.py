@@ -37,15 +37,28 @@ AnyDrafter = DrafterName | Drafter | Stack
 
 
 class Target:
-    """A model whose distribution is kept. Config and tokenizer are read at once, the weights when the first engine is
-    made.
+    """A model that is read once, and makes any number of engines.
+
+    Config and tokenizer are read at once, the weights when the first engine is made.
 
     Args:
-        source: a model directory, a .gguf file, a hub id, or "bundled".
-        options: see `TargetOptions`.
+        source: a model directory, a .gguf file, a hub id, or "bundled" (default).
+        options: fields of `TargetOptions`, by name: `device`, `dtype`, `quantize`, `max_length`, `threads`, ...
 
     Raises:
-        InvalidOption, ModelNotFound, UnsupportedModel (PickleCheckpoint, RemoteCodeRequired).
+        InvalidOption: an option does not exist, or has a value outside its range.
+        ModelNotFound: the path or hub id leads to no model.
+        UnsupportedModel: the model cannot be run exactly, and the message says why.
+
+    Examples:
+        Two engines on one copy of the weights:
+
+        >>> import headstart as hs
+        >>> target = hs.Target("bundled", dtype="float32")
+        >>> plain, ngram = target.engine("none"), target.engine("ngram")
+        >>> sampling = hs.Sampling(max_tokens=16)
+        >>> plain.generate("x = [0, 0,", sampling).text == ngram.generate("x = [0, 0,", sampling).text
+        True
     """
 
     def __init__(self, source: str | Path = loading.BUNDLED, **options: Any) -> None:
@@ -93,25 +106,36 @@ class Target:
             return self.checkpoint.runner(self.options.quantize)
 
     def engine(self, drafter: AnyDrafter | Sequence[AnyDrafter] | None = "auto", **options: Any) -> Engine:
-        """An engine on this target, with a cache of its own.
+        """Make an engine on this target, with a cache of its own.
 
         Args:
-            drafter: "auto" (what is recommended for the target, else what `headstart doctor` found out here, else
-                "ngram" and the head that is bundled for SmolLM2-135M-Instruct, where that is the target, else "suffix"
-                and "ngram"; never a second model that nothing has measured; `describe()` gives the reason), "none"
-                or None, "ngram", "suffix", "early-exit" (the target's own first layers), "lookahead", "prediction" (the
-                request's `Drafting.prediction`), the directory, .gguf file or hub id of a causal LM, "self-int4" (the
-                target's own weights on 4 bits), the directory or hub id of a trained exit or of Medusa, EAGLE, P-EAGLE,
-                DFlash or DSpark heads, "ahead:" before the name of a draft model or of early exit (it then drafts while
-                the target verifies), "MODEL(DRAFTER, ...)" or a `headstart.Stack` (a draft model with drafters of its
-                own), a `Drafter` of your own, or a list of these: per step, the first that has a draft
-                drafts, unless a later one should do better; its last may be "auto". With the bundled target also
-                "medusa" and "eagle3", with SmolLM2-135M-Instruct "eagle3".
-            options: see `EngineOptions`.
+            drafter: one of the following, or a list of them. In a list the first drafter that has a draft drafts in
+                each step, unless a later one should do better; its last name may be "auto".
+                "auto" (default) is what is recommended for the target; else what `headstart doctor` found out here;
+                else n-gram lookup with the head that is bundled for SmolLM2-135M-Instruct or that the checkpoint
+                holds; else "suffix" and "ngram". It is never a second model that nothing has measured. `describe()` says why.
+                "none" or None drafts nothing.
+                "ngram", "suffix", "lookahead", "prediction" (the request's `Drafting.prediction`), "early-exit" (the
+                target's own first layers), "self-int4" (its own weights on 4 bits) and "mtp" (the head in its
+                checkpoint) need no other files.
+                The directory, .gguf file or hub id of a causal LM is a draft model; that of Medusa, EAGLE, P-EAGLE,
+                DFlash or DSpark heads, or of a trained exit, is a head. Bundled heads are "medusa" and "eagle3" for the
+                bundled target, and "eagle3" for SmolLM2-135M-Instruct.
+                "ahead:" before the name of a draft model or of "early-exit" drafts while the target verifies.
+                "MODEL(DRAFTER, ...)" or a `headstart.Stack` is a draft model with drafters of its own.
+                A `Drafter` of your own is taken as it is.
+            options: fields of `EngineOptions`, by name: `rule`, `num_speculative_tokens`, `max_batch_size`, ...
+
+        Returns:
+            The engine. The target's weights are shared by all of its engines.
 
         Raises:
-            InvalidOption, ModelNotFound, UnsupportedModel (PickleCheckpoint, RemoteCodeRequired),
-            IncompatibleTokenizer, NotEnoughMemory.
+            InvalidOption: an option does not exist, has a value outside its range, or does not go with the model.
+            ModelNotFound: a path or hub id leads to no model.
+            UnsupportedModel: the model cannot be run exactly, and the message says why. `PickleCheckpoint` and
+                `RemoteCodeRequired` are kinds of it.
+            IncompatibleTokenizer: the tokens of a draft model cannot be compared with the target's.
+            NotEnoughMemory: weights and caches do not fit into the memory that is free.
         """
         given = EngineOptions(**options)
         check_store(given.suffix_store)
@@ -199,18 +223,52 @@ def load(
     rule: Rule = "exact",
     **options: Any,
 ) -> Engine:
-    """Load a target and a drafter, and return the engine that runs them: `Target(target, ...).engine(drafter, ...)`.
+    """Load a model and a drafter, and return the engine that runs them.
+
+    `load(target, drafter, ...)` is short for `Target(target, ...).engine(drafter, ...)`.
 
     Args:
-        target: a model directory, a .gguf file, a hub id, or "bundled".
-        drafter: see `Target.engine`.
-        device, dtype, quantize: see `TargetOptions`.
-        rule: "exact" or "coupled"; see docs/concepts/rule.md.
-        options: the others of `TargetOptions` and of `EngineOptions`.
+        target: the model whose text you want: a directory with config.json and safetensors, a .gguf file, a hub id, or
+            "bundled", a small model of Python code. Default: "bundled".
+        drafter: what guesses the next tokens: "auto" (default), "none", "ngram", "suffix", the path or hub id of a
+            small model or of a trained head, a `Drafter` of your own, or a list of these. See `Target.engine`.
+        device: "auto" (default: a GPU if there is one), "cpu", "cuda", "cuda:1".
+        dtype: "auto" (default: the checkpoint's), "float32", "bfloat16", "float16", or a torch.dtype.
+        quantize: None (default: as the files are), "int8", "int8-grouped", "int4", or "none" (floats).
+        rule: "exact" (default: accepts the most), or "coupled" (a seed gives the same text with any drafter).
+        options: any other field of `TargetOptions` and `EngineOptions`, by name. The usual ones are `max_length` (the
+            most tokens of prompt and text together; default: the model's limit, at most 4096), `max_batch_size`
+            (requests that run at once; 8), `num_speculative_tokens` (the most tokens drafted in a step), `pacing`
+            ("adaptive" or "fixed"), `prefix_cache` (False), `threads`, and `trust_remote_code` (False).
+
+    Returns:
+        An engine with a cache of its own. Its first load of a pair measures costs for about a second.
 
     Raises:
-        InvalidOption, ModelNotFound, UnsupportedModel (PickleCheckpoint, RemoteCodeRequired),
-        IncompatibleTokenizer, NotEnoughMemory.
+        InvalidOption: an option does not exist, has a value outside its range, or does not go with the model.
+        ModelNotFound: a path or hub id leads to no model.
+        UnsupportedModel: the model cannot be run exactly, and the message says why. `PickleCheckpoint` and
+            `RemoteCodeRequired` are kinds of it.
+        IncompatibleTokenizer: the tokens of a draft model cannot be compared with the target's.
+        NotEnoughMemory: weights and caches do not fit into the memory that is free.
+
+    Examples:
+        >>> import headstart as hs
+        >>> engine = hs.load()  # the bundled model
+        >>> engine.generate("def add(a, b):", hs.Sampling(max_tokens=8)).finish_reason
+        'length'
+
+        A model of your own with a draft model, in float32, for one request at a time:
+
+        >>> engine = hs.load("path/to/target", "path/to/draft", dtype="float32", max_batch_size=1)
+        >>> engine.drafter_name
+        'path/to/draft'
+
+        Options that do not exist are refused, with a hint:
+
+        >>> hs.load(max_lenght=512)
+        Traceback (most recent call last):
+        headstart.base.errors.InvalidOption: ...
     """
     target_names = [field.name for field in fields(TargetOptions)]
     engine_names = [field.name for field in fields(EngineOptions)]

@@ -3,7 +3,7 @@
 An outcome of a round is the number k of accepted tokens and the bonus token. Drafts are made ready for F_k bonus tokens
 after each k; a round whose outcome was foreseen (a hit) need not wait for its draft. All times are in units of one
 verification that has the machine to itself. Source: Saguaro (arXiv:2603.03251), by notes on the paper, not its full
-text; the slow-down by sharing a machine and the account of a round are ours.
+text; the slow-down by sharing a machine and the account of a round are additions of headstart.
 """
 
 from __future__ import annotations

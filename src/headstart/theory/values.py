@@ -1,6 +1,6 @@
 """Numbers in, numbers out: everything in `headstart.theory` takes scalars and arrays and broadcasts as NumPy does.
 
-A value outside its range is refused with `InvalidOption`, which names it; nothing is clipped in silence.
+A value outside its range is refused with `InvalidOption`, which names it; nothing is clipped.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class UserTurn:
             raise InvalidOption("self_prompts needs a chat template, and this target has none", hint=_HINT)
         answered, bare = (_rendered(tokenizer, SENTINEL, prompted=prompted) for prompted in (True, False))
         if answered.count(SENTINEL) != 1 or bare.count(SENTINEL) != 1:
-            raise InvalidOption("the chat template does not pass a message through as it stands", hint=_HINT)
+            raise InvalidOption("the chat template does not pass a message through unchanged", hint=_HINT)
         before, _, after = answered.partition(SENTINEL)
         end = bare.partition(SENTINEL)[2].strip() or after.strip()
         if not end:

@@ -12,8 +12,11 @@ from headstart.types.step import FinishReason, Seconds, Speculation, TokenLogpro
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts and times of one request.
+    """Counts and times of one request, as `Output.stats`.
 
+    tokens: new tokens.
+    prompt_tokens: tokens of the prompt.
+    speculation: whether drafts were made at the end, and why or why not.
     target_forwards: forwards that judged a position of this request.
     prefill_forwards: forwards that only read a part of its prompt.
     drafted: draft tokens that were guessed.
@@ -76,8 +79,14 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept.
+    """A finished request: what `Engine.generate` and `Engine.chat` return.
 
+    text, tokens: what was generated, without the prompt.
+    finish_reason: "stop" (an end token or a stop string), "length" (`max_tokens`, or the context is full), "cancelled",
+        or "error".
+    error: set if and only if finish_reason is "error"; the text up to there is kept.
+    logprobs: one for each token, where `Sampling.logprobs` asked for them.
+    stats: counts and times.
     stop: the stop string before which the text ended; None where it ended otherwise.
     saved: what speculation saved, where a server measured it; None elsewhere.
 

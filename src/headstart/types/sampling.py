@@ -43,10 +43,23 @@ _BIAS = described(
 @strict
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How one request is sampled. Names and defaults follow the OpenAI and vLLM parameters; greedy by default.
+    """How the tokens of one request are drawn. Names and defaults follow OpenAI and vLLM; greedy by default.
 
     The processors act in this order: logit_bias, repetition_penalty, presence_penalty and frequency_penalty,
     min_tokens, structure, temperature, top_k, top_p, min_p. The values top_k=0, top_p=1 and min_p=0 switch those off.
+
+    Raises:
+        InvalidOption: a field does not exist, has the wrong type, or lies outside its range.
+
+    Examples:
+        >>> import headstart as hs
+        >>> hs.Sampling().greedy
+        True
+        >>> hs.Sampling(temperature=0.8, top_p=0.95, seed=7, max_tokens=64, stop=["\\n\\n"]).stop
+        ('\\n\\n',)
+        >>> hs.Sampling(temperature=-1)
+        Traceback (most recent call last):
+        headstart.base.errors.InvalidOption: ...
     """
 
     max_tokens: int = _option(256, "The most new tokens.", "-n", low=1)
@@ -109,10 +122,18 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """How one request may be drafted for. Its text follows the same distribution whatever is set here.
+    """How drafts may be made for one request. Its text follows the same distribution whatever is set here.
 
     Raises:
         InvalidOption: a field has the wrong type or lies outside its range.
+
+    Examples:
+        >>> import headstart as hs
+        >>> engine = hs.load("bundled", ["prediction", "ngram"], dtype="float32")
+        >>> expected = engine.encode_after("def add(a, b):", "\\n    return a + b\\n")
+        >>> out = engine.generate("def add(a, b):", hs.Sampling(max_tokens=8), hs.Drafting(prediction=expected))
+        >>> engine.generate("def add(a, b):", hs.Sampling(max_tokens=8), hs.Drafting(enabled=False)).text == out.text
+        True
     """
 
     enabled: bool = True

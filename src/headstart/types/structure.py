@@ -17,7 +17,7 @@ Spelling = Literal["canonical", "free"]
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What a request's text must be. A value: hashable, comparable, and it can be pickled.
+    """The form that a request's text must have. A value: it can be hashed, compared and pickled.
 
     kind: "json" is any JSON object; "schema", "regex", "choice", "lark" and "gbnf" say what is in `text`; "text" is no
         grammar at all, for a request that only has a limit on its thinking.
@@ -36,6 +36,14 @@ class Structure:
 
     Raises:
         InvalidGrammar: a field has the wrong type, or two fields do not go together.
+
+    Examples:
+        >>> import headstart as hs
+        >>> hs.Structure.choice(["yes", "no"]).kind
+        'choice'
+        >>> engine = hs.load("bundled", "ngram", dtype="float32")
+        >>> engine.generate("It is ", hs.Sampling(structure=hs.Structure("regex", "yes|no"))).text in ("yes", "no")
+        True
     """
 
     kind: StructureKind

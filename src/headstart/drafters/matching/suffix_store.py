@@ -25,9 +25,17 @@ _FORMAT = "headstart suffix store 1"
 
 
 class SuffixStore:
-    """Token sequences, findable by any of their suffixes.
+    """Past outputs, in which the drafter "suffix" looks for what to copy.
 
     limit: tokens kept, over all salts; about half a kilobyte of memory each. A text longer than that keeps its end.
+
+    Examples:
+        >>> import headstart as hs
+        >>> store = hs.SuffixStore()
+        >>> engine = hs.load("bundled", "suffix", suffix_store=store, dtype="float32")
+        >>> out = engine.generate("def add(a, b):", hs.Sampling(max_tokens=8))
+        >>> len(store) > 0
+        True
     """
 
     def __init__(self, limit: int = LIMIT) -> None:

@@ -117,6 +117,6 @@ class Handover:
         finally:
             path.unlink(missing_ok=True)
         if not known or not self._new.is_dir():
-            raise InvalidFile(f"{path} names no export that this headstart knows", hint="write it anew")
+            raise InvalidFile(f"{path} names no export that this headstart knows", hint="write it again")
         self._rollout = self._begin(self._fleet, self._new, self.serving, self._options)
         return [f"asked for {self._new}"]

@@ -127,5 +127,5 @@ class Server:
     def _not_alone(self, why: str) -> EndpointFailed:
         return EndpointFailed(
             f"{self._url} serves others at the same time: {why}",
-            hint="parity reads the server's counters, so nobody else may use it meanwhile",
+            hint="parity reads the server's counters, so it must serve no other requests meanwhile",
         )

@@ -126,7 +126,7 @@ function build() {
     ),
     summary(
       "α is the overlap of two distributions: Σ min(p, q) = 1 − TV. On the dial even unrelated distributions share half.",
-      "Heat costs copied guesses; drawn ones follow it. Ask how a draft guesses before you fear T = 1.5.",
+      "A higher temperature costs copied guesses; drawn ones follow it. Ask how a draft guesses before you fear T = 1.5.",
       "α belongs to a draft, a target and a kind of text. Measure it on yours.",
       "No text can tell whether it was written speculatively. A draft may be rounded freely.",
     ),

@@ -19,7 +19,7 @@ const CARDS = [
   [
     "Follow the tokens per target forward",
     "It is what a round gives: one number for drafter, K and text together.",
-    "Accepted of drafted flatters short drafts, speed depends on the machine. Look at speed beside it, for c is not in it.",
+    "Accepted of drafted makes short drafts look better, speed depends on the machine. Look at speed beside it, for c is not in it.",
     ["headstart generate \"def add(a, b):\" --stats"],
   ],
   [

@@ -1,0 +1,92 @@
+"""The commands and programs that documents show, as a reader would type them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from headstart.base.extras import pair
+
+ROOT = Path(__file__).parents[2]
+PAIR = Path(pair("target")).parent
+SHOWING = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A command of headstart that a document shows."""
+
+    place: str
+    """The document, and the line of the block."""
+    words: tuple[str, ...]
+    """What follows `headstart`, without redirections and what a pipe leads to."""
+
+
+def blocks(path: Path) -> Iterator[tuple[int, str, str]]:
+    """The blocks of code of a document: line, language and text."""
+    for token in MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8")):
+        if token.type in ("fence", "code_block"):
+            yield (token.map or [0])[0] + 1, token.info.strip(), token.content
+
+
+def commands(path: Path) -> Iterator[Shown]:
+    """The commands of headstart in blocks of code, each line that begins with one; lines that end in \\ go on."""
+    for line, language, text in blocks(path):
+        if language not in ("", "sh", "bash", "console"):
+            continue
+        for each in re.sub(r"\\\n\s*", "", text).splitlines():
+            found = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ |\S.* \| )?headstart(?= )(.*)$", each)
+            if found and not each.startswith(("pip ", "headstart demo · ")):
+                yield Shown(f"{path.relative_to(ROOT)}:{line}", tuple(_words(found[1])))
+
+
+def _words(rest: str) -> list[str]:
+    lexer = shlex.shlex(rest, posix=True, punctuation_chars="|><&;")
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    words: list[str] = []
+    for word in lexer:
+        if set(word) <= set("|><&;"):
+            break
+        words.append(word)
+    return words
+
+
+def furnish(made: Path) -> Path:
+    """Fill a folder with what the documents name: the bundled pair as any model, small files as any file."""
+    shutil.copytree(PAIR / "target", made / "chat")
+    template = "{% for m in messages %}# {{ m.role }}: {{ m.content }}\n{% endfor %}# assistant:"
+    (made / "chat" / "chat_template.jinja").write_text(template)
+    for name in ("my-model", "my/model", "path/to/model", "path/to/target"):
+        link(made / name, PAIR / "target")
+    for name in ("my-chat-model", "path/to/chat-model", "HuggingFaceTB/SmolLM2-135M-Instruct"):
+        link(made / name, made / "chat")
+    link(made / "my-head", PAIR / "eagle3")
+    link(made / "path/to/draft", PAIR / "draft")
+    (made / "texts").mkdir()
+    source = (ROOT / "src" / "headstart" / "rule" / "verify.py").read_text()
+    (made / "texts" / "verify.txt").write_text(source * 4)
+    for name in ("src", "docs"):
+        (made / name).mkdir()
+        (made / name / "a.py").write_text(source)
+    prompts = "".join(json.dumps({"prompt": f"def f{i}(a, b):", "output": " return a"}) + "\n" for i in range(3))
+    for name in ("my", "my-prompts", "prompts", "humaneval", "traffic"):
+        (made / f"{name}.jsonl").write_text(prompts)
+    (made / "questions.txt").write_text("Why?\n\nWhen?\n")
+    (made / "keys.txt").write_text("a-key-of-some-length\n")
+    (made / "words.lark").write_text('start: "yes" | "no"\n')
+    (made / "book.json").write_text('{"type": "object", "properties": {"year": {"type": "integer"}}}')
+    shutil.copy(ROOT / "src" / "headstart" / "learn" / "traces" / "draft-model.jsonl", made / "run.jsonl")
+    return made
+
+
+def link(path: Path, target: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target, target_is_directory=True)
