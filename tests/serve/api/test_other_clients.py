@@ -7,14 +7,19 @@ import gc
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from support.byte_models import save_model
+from support.chat_forms import chat_tokenizer, template
 from support.http_server import MODEL, Running, serving
 
 import headstart as hs
+from headstart.serve.named_slots import NamedSlots
 from headstart.serve.options import Limits
+from headstart.serve.saved_slots import SavedSlots
 
 TEXT = "u:Hello\na:"
 
@@ -80,12 +85,17 @@ def test_pydantic_ai(server: Running) -> None:
 
 
 @pytest.fixture
-def short(server: Running) -> Iterator[Running]:
-    """A server of its own, whose requests end soon, whatever is asked."""
-    assert server.engine is not None
-    with serving(server.engine.plain(), limits=Limits(max_request_seconds=0.5)) as running:
-        yield running
-        assert running.settled(), "a request or a slot was left behind"
+def short(tmp_path: Path) -> Iterator[Running]:
+    """A server of its own with tools and with slots in files, whose requests end soon, whatever is asked."""
+    path = save_model(tmp_path / "model", tokenizer=chat_tokenizer(template("hermes"), "hermes"), context=512)
+    engine = hs.load(path, "ngram", dtype="float32", max_length=512, pacing="fixed", prefix_cache=True)
+    engine.cache.saved_texts = saved = SavedSlots(tmp_path / "slots", 10**8, engine, "")
+    try:
+        with serving(engine, limits=Limits(max_request_seconds=0.5), saved=NamedSlots(saved)) as running:
+            yield running
+            assert running.settled(), "a request or a slot was left behind"
+    finally:
+        saved.close()
 
 
 @pytest.mark.slow
@@ -94,7 +104,7 @@ def test_schemathesis_finds_no_server_error(short: Running) -> None:
     pytest.importorskip("schemathesis")
     command = [
         sys.executable, "-m", "schemathesis.cli", "run", f"{short.url}/openapi.json", "--checks", "not_a_server_error",
-        "--max-examples", "30", "--seed", "1", "--workers", "1", "--request-timeout", "20", "--no-color",
+        "--max-examples", "10", "--seed", "1", "--workers", "1", "--request-timeout", "120", "--no-color",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
