@@ -213,13 +213,12 @@ class GroupedWeights:
         codes = self.codes[rows] if self.table is None else self.table[self.codes[rows]]
         scales, minimums = self.scales[rows].astype(wide), self.minimums[rows].astype(wide)
         if self.codes.shape[1] % self.group == 0:
-            made = codes.reshape(*scales.shape, self.group) * scales[..., None]
+            made: NDArray[np.floating[Any]] = codes.reshape(*scales.shape, self.group) * scales[..., None]
             made -= minimums[..., None]
-            return made.reshape(codes.shape)
-        made, least = (np.repeat(each, self.group, axis=1)[:, : codes.shape[1]] for each in (scales, minimums))
-        made *= codes
-        made -= least
-        return made
+            return made.reshape(len(scales), -1)
+        repeated, least = (np.repeat(each, self.group, axis=1)[:, : codes.shape[1]] for each in (scales, minimums))
+        numbers: NDArray[np.floating[Any]] = repeated * codes - least
+        return numbers
 
 
 @dataclass(frozen=True, slots=True)
