@@ -191,7 +191,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "kimi_linear": {
         "head_dim": 72, "mla_use_nope": True, "moe_layer_freq": 1, "moe_router_activation_func": "sigmoid",
-        "num_nextn_predict_layers": 0, "rope_scaling": None, "rope_theta": 1e4, "use_grouped_topk": True,
+        "num_nextn_predict_layers": 0, "use_grouped_topk": True,
+        "linear_attn_config": {
+            "full_attn_layers": [3], "head_dim": 32, "kda_layers": [1, 2, 4], "num_heads": 3,
+            "short_conv_kernel_size": 4,
+        },
     },
     "smollm3": {"max_window_layers": 28, "pretraining_tp": 2},
 }  # fmt: skip
