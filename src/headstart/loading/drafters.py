@@ -81,7 +81,7 @@ def _made(wanted: DrafterSpec, context: BuildContext, draft: Checkpoint | None) 
         own = wanted.name == SELF_INT4
         model = draft.runner("int4" if own else context.quantize or "none")
         context = replace(
-            context, name=wanted.name if own else draft.label, draft=model, draft_tokenizer=draft.tokenizer
+            context, name=wanted.name if own else draft.label, draft=model, draft_tokenizer=draft.tokenizer, copy=own
         )
         ours, theirs = context.target_tokenizer, draft.tokenizer
         if ours is not None and theirs is not None and differences(ours, theirs):
@@ -127,6 +127,7 @@ def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Ch
         name=wanted.name,
         vocab_size=context.target.vocab_size,
         budget=context.budget,
+        copy=own and not context.apart,
     )
 
 
