@@ -36,7 +36,8 @@ from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.drafters.translated import TranslatedDraft
-from headstart.engine.stacked import StackedDrafter, inner_drafter
+from headstart.engine.guarded_drafter import attach
+from headstart.engine.stacked import StackedDrafter
 from headstart.loading.assembly import assemble
 from headstart.model import int4
 from headstart.model.heads.exit import Exit
@@ -221,7 +222,8 @@ class Workshop:
     ) -> StackedDrafter:
         """A draft LM for which another drafter guesses, three tokens or nodes in each of its steps."""
         cache = model.new_cache(self.slots)
-        inner = inner_drafter(drafter, model, cache)
+        inner = drafter if isinstance(drafter, Cascade) else Cascade([drafter])
+        attach(inner, model, cache)
         return StackedDrafter(model, cache, inner, FixedPacing(3), name=name, vocab_size=VOCAB, copy=copy)
 
     def near(self) -> ModelRunner:

@@ -23,9 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.drafters import Drafter, Observation, Row, capabilities
-from headstart.drafters.cascade import Cascade
 from headstart.drafters.growing.own_model import FEW
-from headstart.engine.guarded_drafter import GuardedDrafter, attach
+from headstart.engine.guarded_drafter import GuardedDrafter
 from headstart.engine.guards import GuardedPacing
 from headstart.engine.judging import HostJudge, Outcome
 from headstart.engine.loop import StepLoop
@@ -53,7 +52,8 @@ class StackedDrafter(Drafter):
     Args:
         model: what drafts; its tokens are the target's.
         cache: of the model, unused but for measurements, with a slot for each request that runs at once.
-        drafter: guesses for the model; see `inner_drafter`.
+        drafter: guesses for the model, to which it is attached. A list (`Cascade`), be it of one: its members that copy
+            are told what is unsettled and do not index it, and those that cannot guess behind it are not asked.
         pacing: decides how much the drafter guesses for the model.
         name: of the stack.
         vocab_size: entries of the target's logits.
@@ -138,14 +138,6 @@ class StackedDrafter(Drafter):
             self.cache.rewind(text.slot, text.shared(row, self.cache.lengths[text.slot]))
         text.begin(row, min(row.budget.nodes, self.cache.most_drafted), self.model.vocab_size)
         return text
-
-
-def inner_drafter(drafter: Drafter, model: ModelRunner, cache: Slots) -> Cascade:
-    """A drafter, or a list of them, attached to the model that it guesses for in a stack. In a list, members that copy
-    are told what is unsettled, and do not index it."""
-    listed = drafter if isinstance(drafter, Cascade) else Cascade([drafter])
-    attach(listed, model, cache)
-    return listed
 
 
 class _Text(Request):
