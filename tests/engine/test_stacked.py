@@ -17,8 +17,10 @@ from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.cascade import Cascade
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.ngram import NgramDrafter
-from headstart.engine.stacked import StackedDrafter, inner_drafter
+from headstart.engine.guarded_drafter import attach
+from headstart.engine.stacked import StackedDrafter
 from headstart.loading.assembly import assemble
+from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing
 from headstart.rule.distribution import SamplingState
@@ -35,10 +37,13 @@ def runner(root: Path) -> Callable[..., ModelRunner]:
     return lambda *which: hs.Target(model(root, *which), dtype="float32").runner
 
 
-def stack(written: ModelRunner, drafter: Drafter, slots: int = SLOTS, nodes: int = 2) -> StackedDrafter:
+def stack(
+    written: ModelRunner, drafter: Drafter, slots: int = SLOTS, nodes: int = 2, vocab_size: int = VOCAB
+) -> StackedDrafter:
     cache = written.new_cache(slots)
-    inner = inner_drafter(drafter, written, cache)
-    return StackedDrafter(written, cache, inner, FixedPacing(nodes), name="stack", vocab_size=VOCAB)
+    inner = drafter if isinstance(drafter, Cascade) else Cascade([drafter])
+    attach(inner, written, cache)
+    return StackedDrafter(written, cache, inner, FixedPacing(nodes), name="stack", vocab_size=vocab_size)
 
 
 def draft_model(made: ModelRunner, slots: int = SLOTS, **options: str) -> DraftModel:
@@ -107,8 +112,6 @@ def test_q_is_the_models_own_on_a_text_that_is_taken_back(
         (draft,) = made.propose([row(tokens, nodes=4, temperature=0.9)])
         assert draft.q is not None
         whole = (*tokens, *draft.tokens)
-        from headstart.model.packed import Segment
-
         logits = written.forward([Segment(0, whole, judged=5)], written.new_cache(1)).logits[:-1]
         torch.testing.assert_close(draft.q, (logits / 0.9).softmax(-1), rtol=1e-4, atol=1e-5)
         kept = (4, 0, 2, 1, 3, 0)[round_]
@@ -161,10 +164,7 @@ def test_a_drafter_that_raises_costs_the_stack_its_guesses_alone(runner: Callabl
 
 
 def test_tokens_without_an_embedding_end_the_drafts_of_a_text(runner: Callable[..., ModelRunner]) -> None:
-    written = runner(*MODEL)
-    cache = written.new_cache(1)
-    inner = inner_drafter(NgramDrafter(), written, cache)
-    made = StackedDrafter(written, cache, inner, FixedPacing(2), name="stack", vocab_size=VOCAB + 2)
+    made = stack(runner(*MODEL), NgramDrafter(), 1, vocab_size=VOCAB + 2)
     padded = row((*PROMPT, VOCAB + 1))
     assert not len(made.propose([padded])[0])
     made.release(0)

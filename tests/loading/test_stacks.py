@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ import headstart as hs
 from headstart.base.errors import IncompatibleTokenizer, InvalidOption
 from headstart.loading.choice import choose
 from headstart.loading.stack import Stack, as_stack
+from headstart.model.cache import Slots
+from headstart.model.packed import Forward, Segment
 
 
 def test_brackets_and_commas_are_read() -> None:
@@ -85,3 +87,27 @@ def test_a_model_with_other_tokens_has_no_drafter_of_its_own(tiny: Callable[...,
 
     with pytest.raises((IncompatibleTokenizer, InvalidOption)):
         hs.load("bundled", f"{tiny('llama')}(ngram)")
+
+
+@pytest.mark.parametrize("drafter", ["self-int4", "self-int4(ngram)"])
+def test_a_copy_of_the_target_reads_no_prompt(drafter: str) -> None:
+    """It takes over what the target has read, and drafts from the second step on."""
+    target = hs.Target(dtype="float32")
+    prompt = "def add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n    return"
+    sampling = hs.Sampling(max_tokens=40)
+    plain = target.engine(None).generate(prompt, sampling)
+    engine = target.engine(drafter, pacing="fixed", num_speculative_tokens=6)
+    copy = target.draft("self-int4").runner("int4")
+    rows: list[int] = []
+    forward = copy.forward
+
+    def counted(segments: Sequence[Segment], cache: Slots, **options: object) -> Forward:
+        rows.append(sum(map(len, segments)))
+        return forward(segments, cache, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(copy, "forward", counted)
+        out = engine.generate(prompt, sampling)
+    assert out.tokens == plain.tokens
+    assert max(rows) <= 16 < len(out.prompt_tokens)
+    assert out.stats.tokens_per_forward > 4, "what it took over is as good as what it would have read"

@@ -36,7 +36,8 @@ from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.drafters.translated import TranslatedDraft
-from headstart.engine.stacked import StackedDrafter, inner_drafter
+from headstart.engine.guarded_drafter import attach
+from headstart.engine.stacked import StackedDrafter
 from headstart.loading.assembly import assemble
 from headstart.model import int4
 from headstart.model.heads.exit import Exit
@@ -207,6 +208,7 @@ class Workshop:
 
     def self_int4(self, **options: Any) -> DraftModel:
         """The target itself with its weights on 4 bits, as many as go into groups, where products for them can run."""
+        options = {"copy": True, **options}
         return DraftModel(self._rounded(), name="self-int4", vocab_size=VOCAB, slots=self.slots, **options)
 
     @cache  # noqa: B019
@@ -215,18 +217,21 @@ class Workshop:
         quantize = "int4" if int4.can_run(torch.device(self.device)) else None
         return ModelRunner(adopt(made), max_length=CONTEXT, quantize=quantize)
 
-    def stacked(self, model: ModelRunner, drafter: Drafter, name: str = "stack") -> StackedDrafter:
+    def stacked(
+        self, model: ModelRunner, drafter: Drafter, name: str = "stack", *, copy: bool = False
+    ) -> StackedDrafter:
         """A draft LM for which another drafter guesses, three tokens or nodes in each of its steps."""
         cache = model.new_cache(self.slots)
-        inner = inner_drafter(drafter, model, cache)
-        return StackedDrafter(model, cache, inner, FixedPacing(3), name=name, vocab_size=VOCAB)
+        inner = drafter if isinstance(drafter, Cascade) else Cascade([drafter])
+        attach(inner, model, cache)
+        return StackedDrafter(model, cache, inner, FixedPacing(3), name=name, vocab_size=VOCAB, copy=copy)
 
     def near(self) -> ModelRunner:
         return self.runner(self.checkpoint(near=True))
 
     def deep(self) -> StackedDrafter:
         """The 4-bit copy, for which a draft LM guesses, for which a list guesses: n-gram and the 4-bit copy."""
-        middle = self.stacked(self.near(), Cascade([NgramDrafter(shortest=2), self.self_int4()]), "middle")
+        middle = self.stacked(self.near(), Cascade([NgramDrafter(shortest=2), self.self_int4(copy=False)]), "middle")
         return self.stacked(self._rounded(), middle)
 
     def parallel(self, **options: Any) -> ParallelDraft:
@@ -463,10 +468,14 @@ ENTRIES = (
         quick=False,
     ),
     Entry("stack: draft LM (n-gram)", lambda shop: shop.stacked(shop.near(), NgramDrafter())),
-    Entry("stack: 4-bit copy (draft LM, chain)", lambda shop: shop.stacked(shop._rounded(), shop.draft()), seeds=32),
+    Entry(
+        "stack: 4-bit copy (draft LM, chain)",
+        lambda shop: shop.stacked(shop._rounded(), shop.draft(), copy=True),
+        seeds=32,
+    ),
     Entry(
         "stack: draft LM (4-bit copy, tree sampled)",
-        lambda shop: shop.stacked(shop.near(), shop.self_int4(tree="sampled")),
+        lambda shop: shop.stacked(shop.near(), shop.self_int4(tree="sampled", copy=False)),
         quick=False,
     ),
     Entry(

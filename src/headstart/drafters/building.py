@@ -186,6 +186,8 @@ class BuildContext:
     """Texts that it may look into, the same for all requests."""
     draft: ModelRunner | None = None
     """Where WEIGHTS is "model", the model."""
+    copy: bool = False
+    """Whether that is a copy of the target."""
     draft_tokenizer: PreTrainedTokenizerBase | None = None
     inner: Drafter | None = None
     """Where WEIGHTS is "drafter", the drafter that it is put around."""

@@ -65,6 +65,7 @@ class DraftModel(ForeseeingModel):
             "sampled" for static trees whose shape is learnt, "mixed" for what suits a request.
         width, depth: of trees, see `TreePolicy`.
         residual: what drawn tokens leave to the target, if anything; for chains.
+        copy: whether it is a copy of the target, which need not read what the target has read.
     """
 
     runner: ModelRunner
@@ -82,9 +83,10 @@ class DraftModel(ForeseeingModel):
         width: int = 8,
         depth: int | None = None,
         residual: Residual | None = None,
+        copy: bool = False,
     ) -> None:
         policy = policy_of(tree, chain=(5, LONGEST), trees=(32, MOST), width=width, depth=depth, residual=residual)
-        super().__init__(runner, policy, vocab_size=vocab_size, slots=slots, budget=budget, chunk=chunk)
+        super().__init__(runner, policy, vocab_size=vocab_size, slots=slots, budget=budget, chunk=chunk, copy=copy)
         self.name = name
 
 
@@ -185,4 +187,5 @@ def build(context: BuildContext) -> DraftModel | ParallelDraft:
         budget=context.budget,
         tree=context.tree or "none",
         residual=context.residual,
+        copy=context.copy and not context.apart,
     )

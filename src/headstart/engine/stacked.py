@@ -23,15 +23,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.drafters import Drafter, Observation, Row, capabilities
-from headstart.drafters.cascade import Cascade
-from headstart.engine.guarded_drafter import GuardedDrafter, attach
+from headstart.drafters.growing.own_model import FEW
+from headstart.engine.guarded_drafter import GuardedDrafter
 from headstart.engine.guards import GuardedPacing
 from headstart.engine.judging import HostJudge, Outcome
 from headstart.engine.loop import StepLoop
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
 from headstart.rule.noise import Purpose
-from headstart.types import Budget, Draft, Speculation, Step
+from headstart.types import NO_DRAFT, Budget, Draft, Speculation, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,11 +52,13 @@ class StackedDrafter(Drafter):
     Args:
         model: what drafts; its tokens are the target's.
         cache: of the model, unused but for measurements, with a slot for each request that runs at once.
-        drafter: guesses for the model; see `inner_drafter`.
+        drafter: guesses for the model, to which it is attached. A list (`Cascade`), be it of one: its members that copy
+            are told what is unsettled and do not index it, and those that cannot guess behind it are not asked.
         pacing: decides how much the drafter guesses for the model.
         name: of the stack.
         vocab_size: entries of the target's logits.
         budget: tokens of a draft where the user chooses no number.
+        copy: whether the model is a copy of the target, which need not read what the target has read.
     """
 
     draws = True
@@ -73,8 +75,10 @@ class StackedDrafter(Drafter):
         name: str,
         vocab_size: int,
         budget: int | None = None,
+        copy: bool = False,
     ) -> None:
         self.name = name
+        self._copy = copy
         self.default_budget = BUDGET if budget is None else budget
         self.model = model
         self.cache = cache
@@ -94,6 +98,7 @@ class StackedDrafter(Drafter):
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- it runs on a model of its own
         self._targets_cache = cache
+        self._copy = self._copy and self.cache.is_like(cache)
 
     def weights(self) -> Iterable[Tensor]:
         yield from self.model.weights()
@@ -106,10 +111,14 @@ class StackedDrafter(Drafter):
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         self.cache.keeps_texts = self._targets_cache is not None and self._targets_cache.keeps_texts
-        texts = [self._text(row) for row in rows]
-        while self._rounds.go_on(texts):
+        texts = {row.request: self._text(row) for row in rows if not self._waits(row)}
+        while self._rounds.go_on(list(texts.values())):
             self._loop.step()
-        return [text.draft() for text in texts]
+        return [texts[row.request].draft() if row.request in texts else NO_DRAFT for row in rows]
+
+    def _waits(self, row: Row) -> bool:
+        """Whether the target is about to read a text that a copy of it can take over in the next step."""
+        return self._copy and len(row.feed) > FEW and not row.unsettled
 
     def release(self, request: int) -> None:
         text = self._texts.pop(request, None)
@@ -122,18 +131,13 @@ class StackedDrafter(Drafter):
         text = self._texts.get(row.request)
         if text is None:
             text = self._texts[row.request] = _Text(row, self.model.max_length)
+            if self._copy and self._targets_cache is not None:
+                slot, length = self.cache.acquire(), len(row.tokens) - 1 - row.unsettled
+                text.admit(slot, self.cache.take_from(self._targets_cache, row.slot, slot, length))
         elif text.slot is not None:
             self.cache.rewind(text.slot, text.shared(row, self.cache.lengths[text.slot]))
         text.begin(row, min(row.budget.nodes, self.cache.most_drafted), self.model.vocab_size)
         return text
-
-
-def inner_drafter(drafter: Drafter, model: ModelRunner, cache: Slots) -> Cascade:
-    """A drafter, or a list of them, attached to the model that it guesses for in a stack. In a list, members that copy
-    are told what is unsettled, and do not index it."""
-    listed = drafter if isinstance(drafter, Cascade) else Cascade([drafter])
-    attach(listed, model, cache)
-    return listed
 
 
 class _Text(Request):

@@ -10,6 +10,7 @@ from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, Inco
 from headstart.drafters import BuildContext, Drafter, Foresees, NoDrafter, capabilities
 from headstart.drafters.building import definition_of
 from headstart.drafters.cascade import Cascade
+from headstart.engine.guarded_drafter import attach
 from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.choice import SELF_INT4, STACK, DrafterSpec
 from headstart.model.tokens.tokenizers import differences
@@ -81,7 +82,7 @@ def _made(wanted: DrafterSpec, context: BuildContext, draft: Checkpoint | None) 
         own = wanted.name == SELF_INT4
         model = draft.runner("int4" if own else context.quantize or "none")
         context = replace(
-            context, name=wanted.name if own else draft.label, draft=model, draft_tokenizer=draft.tokenizer
+            context, name=wanted.name if own else draft.label, draft=model, draft_tokenizer=draft.tokenizer, copy=own
         )
         ours, theirs = context.target_tokenizer, draft.tokenizer
         if ours is not None and theirs is not None and differences(ours, theirs):
@@ -95,7 +96,7 @@ def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Ch
     Raises:
         IncompatibleTokenizer: its tokens are not the target's.
     """
-    from headstart.engine.stacked import StackedDrafter, inner_drafter  # few drafters are stacks
+    from headstart.engine.stacked import StackedDrafter  # few drafters are stacks
 
     checkpoint, own = drafts[str(wanted.source)], wanted.source == SELF_INT4
     ours, theirs = context.target_tokenizer, checkpoint.tokenizer
@@ -116,8 +117,8 @@ def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Ch
         residual=None,
         store=None,
     )
-    members = _members(wanted.inner, inside, drafts, pace)
-    drafter = inner_drafter(members[0] if len(members) == 1 else Cascade(members), model, cache)
+    drafter = Cascade(_members(wanted.inner, inside, drafts, pace))
+    attach(drafter, model, cache)
     pacing = pace(wanted.name, model, cache, drafter)
     return StackedDrafter(
         model,
@@ -127,6 +128,7 @@ def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Ch
         name=wanted.name,
         vocab_size=context.target.vocab_size,
         budget=context.budget,
+        copy=own and not context.apart,
     )
 
 

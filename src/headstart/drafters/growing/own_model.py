@@ -22,6 +22,9 @@ from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
 
+FEW = 8
+"""Tokens that a copy of the target reads itself: to take them over, or to wait for that, would save nothing."""
+
 
 class DraftingModel(Protocol):
     """What runs the drafts, on a cache of the drafter's own: a `ModelRunner`, or a part of the target."""
@@ -69,11 +72,13 @@ class OwnCacheDrafter(Drafter):
     emitted since, only what is new is read. Where the target's cache keeps the texts of ended requests, so does this
     one, and a request that goes on with one of them has only its new part read by both.
 
-    chunk: tokens that one forward reads of a text.
+    chunk: tokens that one forward reads of a text. copy: whether the model is a copy of the target, so that it may take
+    the keys and values of what the target has read.
     """
 
-    def __init__(self, runner: DraftingModel, slots: int, chunk: int) -> None:
+    def __init__(self, runner: DraftingModel, slots: int, chunk: int, *, copy: bool = False) -> None:
         self.runner = runner
+        self._copy = copy
         self.cache = runner.new_cache(slots)
         self._chunk = chunk
         self._memories: dict[int, Any] = {}
@@ -81,6 +86,19 @@ class OwnCacheDrafter(Drafter):
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- it runs on a model of its own
         self._targets_cache = cache
+        self._copy = self._copy and self.cache.is_like(cache)
+
+    def _waits(self, row: Row) -> bool:
+        """Whether the target is about to read the text that this copy of it would have to read now, and could take over
+        after that: a draft can wait for a step."""
+        return self._copy and len(row.feed) > FEW and not row.unsettled
+
+    def _taken_over(self, row: Row, slot: int) -> int:
+        """Of a new text, what the slot holds: all that the target has read, where the model is a copy of it."""
+        length, theirs = len(row.tokens) - 1 - row.unsettled, self._targets_cache
+        if not self._copy or theirs is None or self.cache.lengths[slot] > length - FEW:
+            return self.cache.lengths[slot]
+        return self.cache.take_from(theirs, row.slot, slot, length)
 
     @property
     def _keeps_texts(self) -> bool:
@@ -92,7 +110,7 @@ class OwnCacheDrafter(Drafter):
         salt = row.sampling.cache_salt
         self.cache.keeps_texts = self._keeps_texts
         slot = self.cache.acquire(text if self._keeps_texts and not row.reproducible else (), salt)
-        return slot, text[: self.cache.lengths[slot]], salt
+        return slot, text[: self._taken_over(row, slot)], salt
 
     def weights(self) -> Iterable[Tensor]:
         return self.runner.weights()
@@ -132,6 +150,7 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         slots: requests that run at once.
         budget: nodes where the user chooses no number; None is the policy's default.
         chunk: tokens that the model reads in one forward.
+        copy: whether it is a copy of the target.
     """
 
     reads_unsettled = True
@@ -145,12 +164,17 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         slots: int,
         budget: int | None = None,
         chunk: int = 512,
+        copy: bool = False,
     ) -> None:
         GrowingDrafter.__init__(self, policy, budget)
-        OwnCacheDrafter.__init__(self, runner, slots, chunk)
+        OwnCacheDrafter.__init__(self, runner, slots, chunk, copy=copy)
         self._vocab_size = vocab_size
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        if any(map(self._waits, rows)):
+            ready = [row for row in rows if not self._waits(row)]
+            drafts = dict(zip([row.request for row in ready], self.propose(ready) if ready else (), strict=True))
+            return [drafts.get(row.request, Draft()) for row in rows]
         memories = [self._memory(row) for row in rows]
         rooms = [self._room(row, memory) for row, memory in zip(rows, memories, strict=True)]
         self._catch_up([memory for memory, room in zip(memories, rooms, strict=True) if room > 0 and memory.feed])

@@ -85,12 +85,12 @@ class TiledCache(Slots):
                 continue
             native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), is_bf16, shape.heads, *places)
 
-    def _copy(self, source: int, slot: int, length: int) -> None:
+    def _copy(self, other: Slots, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
-        for keys, values in zip(self.keys.values(), self.values.values(), strict=True):
+        for layer, keys in self.keys.items():
             filled = length if keys.dim() == 4 else tiles
-            keys[slot, :, :filled] = keys[source, :, :filled]  # what lies behind the last token is scratch
-            values[slot, :, :length] = values[source, :, :length]
+            keys[slot, :, :filled] = other.keys[layer][source, :, :filled]  # behind the last token is scratch
+            self.values[layer][slot, :, :length] = other.values[layer][source, :, :length]
 
 
 def tiled_capacity(capacity: int) -> int:
