@@ -54,7 +54,7 @@ def test_generating_imports_no_wing_and_little_of_the_core(house: Any) -> None:
     # Experts and latent attention are 1,080 lines of what every load passes through, cores that are counted 188. What
     # only they need (`decoders.experts`) is imported with the first such model.
     # `base.extras` and `model.coded`, 197 lines, are new for one function each, and would not make the difference.
-    assert house.weight(house.loaded) <= 23_500
+    assert house.weight(house.loaded) <= 24_500
     rare = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["headstart.drafters"]
     assert rare
     assert not house.loaded & set(rare.values())
@@ -84,7 +84,7 @@ def test_rooms_floors_and_arrows(house: Any) -> None:
 
 
 def test_the_step_loop_imports_little(house: Any) -> None:
-    assert house.weight(house.closure("headstart.engine.loop")) <= 5000
+    assert house.weight(house.closure("headstart.engine.loop")) <= 5_200
 
 
 def test_a_walk_follows_a_parameter_from_call_to_call(plan: ModuleType, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_walk_follows_a_parameter_from_call_to_call(plan: ModuleType, tmp_path
 
 def test_pacing_has_few_numbers_that_somebody_chose(house: Any) -> None:
     found = house.constants("pacing")
-    assert len(found) <= 30, found
+    assert len(found) <= 31, found
     assert not [each for each in found if each.endswith("without a name")]
     assert {each.partition(":")[0] for each in found} == {"constants", "profile"}, "one table, and a file's version"
 

@@ -56,7 +56,8 @@ take."""
 
 PRECISION = 0.02
 """Share of a step, or tokens: costs and gains are known no better, so less decides nothing. A draft must promise so
-much more than plain decoding."""
+much more than plain decoding, and deciding may take so much of a batch's time: a decision that takes longer stands for
+more steps."""
 PRICES = 16
 """Prices of a node that are tried for a batch."""
 NEW_SOURCE_SHARE = 0.8
@@ -73,8 +74,6 @@ REFRESH_STEPS = 16
 HORIZON_STEPS = 64
 """Steps for which what has been found out or paid for is taken to be of use: that no draft could pay, and what a source
 has read of a text. Costs are learnt from each of so many decisions at first."""
-DECIDING_SHARE = 0.02
-"""Share of a batch's time that deciding may take: where a decision takes longer, it stands for more steps."""
 MIN_TIME_SHARE = 0.005
 """Share of plain decoding's time that trials of a source may take that was never good."""
 MAX_TIME_SHARE = 0.02

@@ -12,10 +12,10 @@ import numpy as np
 
 from headstart.pacing.belief import Belief, SourcePrior
 from headstart.pacing.constants import (
-    DECIDING_SHARE,
     FIRST_ROUNDS,
     HORIZON_STEPS,
     NEW_SOURCE_SHARE,
+    PRECISION,
     REFRESH_STEPS,
     RUNNING_SHARE,
     SETTLED_STEPS,
@@ -163,7 +163,7 @@ class Group:
             return
         known = self._deciding or seconds
         self._deciding = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
-        share = self._deciding / self.costs.step_now(batch) / DECIDING_SHARE
+        share = self._deciding / self.costs.step_now(batch) / PRECISION
         self._holds = max(self._holds, min(int(share), REFRESH_STEPS - 1))
 
     def refund(self, step: Step) -> None:

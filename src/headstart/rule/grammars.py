@@ -49,7 +49,7 @@ class Grammars:
         return made
 
     def prepare(self, structure: Structure) -> None:
-        """Compile what requests with this structure will need, on a thread that nobody waits for.
+        """Compile what requests with this structure will need, on a thread that no request waits for.
 
         Raises:
             InvalidGrammar, InvalidOption: as above.
