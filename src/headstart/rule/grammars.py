@@ -49,7 +49,7 @@ class Grammars:
         return made
 
     def prepare(self, structure: Structure) -> None:
-        """Compile what requests with this structure will need, on a thread that no request waits for.
+        """Compile what requests with this structure will need, beside the thread that steps.
 
         Raises:
             InvalidGrammar, InvalidOption: as above.

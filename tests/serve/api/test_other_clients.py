@@ -106,5 +106,5 @@ def test_schemathesis_finds_no_server_error(short: Running) -> None:
         sys.executable, "-m", "schemathesis.cli", "run", f"{short.url}/openapi.json", "--checks", "not_a_server_error",
         "--max-examples", "10", "--seed", "1", "--workers", "1", "--request-timeout", "120", "--no-color",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
