@@ -113,3 +113,13 @@ def test_the_bundled_pair(tmp_path: Path) -> None:
     assert any("best" in each for each in written["candidates"])
     assert any("measured" in each for each in written["candidates"])
     assert written["advice"] is None, "the bundled target has its recommendation"
+
+
+def test_it_says_how_long_it_takes() -> None:
+    from headstart.commands.doctor import _duration
+    from headstart.measure.doctor.options import DoctorOptions
+
+    assert _duration(DoctorOptions(measure=False)) == "This takes about 60 seconds, after the model is loaded."
+    assert "about 30 seconds" in _duration(DoctorOptions(seconds=30))
+    assert "about as long for the best three" in _duration(DoctorOptions())
+    assert "each drafter is measured" in _duration(DoctorOptions(measure_all=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -100,8 +101,41 @@ def test_short_runs_are_made_twice_and_long_ones_once(engine: FakeEngine, monkey
     assert len(engine.requests) == 1 + 2, "a warm-up and two runs"
     engine.requests.clear()
     monkeypatch.setattr(command, "_SHORT_SECONDS", 0.0)
-    assert "twice" not in run("--prompt", "a").stdout
+    assert "run twice" not in run("--prompt", "a").stdout
     assert len(engine.requests) == 1 + 1
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_interrupt_leaves_the_figures_of_the_prompts_that_were_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = iter([lambda pair: command.Text("done")])
+
+    def interrupted(pair: Pair) -> Any:
+        try:
+            return next(lines)(pair)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(command, "_in_a_line", interrupted)
+    result = run()
+    assert result.exit_code == 130
+    assert "stopped: the figures are of 2 of 5 prompts" in result.stdout
+    assert row(result.stdout, "same text") == ["2 of 2"]
+    assert "next " in result.stdout
+
+
+def test_an_interrupt_before_the_first_figures_ends_it(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_measure_both", interrupted)
+    result = run()
+    assert result.exit_code == 130
+    assert "same text" not in result.stdout
+
+
+@pytest.mark.usefixtures("engine")
+def test_it_says_at_once_what_will_be_seen() -> None:
+    assert run("--prompt", "a").stdout.startswith("Each prompt is written twice")
 
 
 @pytest.mark.usefixtures("engine")

@@ -19,7 +19,8 @@ from headstart.commands import loading as cli
 from headstart.commands.figures import Total, stats_table
 from headstart.commands.options import but, command
 from headstart.commands.structure import StructureOptions
-from headstart.commands.terminal import for_stdout, harmless, messages, output, print_error, say
+from headstart.commands.terminal import for_stdout, messages, output, print_error, say
+from headstart.commands.wrapping import WordWrap
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.chat.conversation import Conversation, Piece, ask_with_room, check_chat
 from headstart.serve.chat.slash import Slash, whole_message
@@ -132,13 +133,14 @@ class _Front:
         self._talk = talk
         self._colors, self._stats, self._reasoning = colors, stats, reasoning
         self._console = output()
+        self._wrap = WordWrap(self._console.width)
         self._thought = False
         more = {"colors": self._toggle_colors, "reasoning": self._toggle_reasoning, "stats": self._figures}
         self._slash = Slash(talk, more)
 
     def converse(self, read: Callable[[], str]) -> None:
         """Until /bye or the end of the input."""
-        say(messages(), "Type a message, or /help. /bye ends.", "dim")
+        say(messages(), f"Temperature {self._talk.sampling.temperature:g}. Type a message, or /help. /bye ends.", "dim")
         while True:
             try:
                 line = whole_message(read)
@@ -166,6 +168,7 @@ class _Front:
         start = time.perf_counter()
         pieces, dropped = ask_with_room(self._talk, text)
         self._thought = False
+        self._wrap = WordWrap(self._console.width)
         try:
             if dropped:
                 say(messages(), f"the context is full: the oldest {dropped} questions and answers are forgotten", "dim")
@@ -184,14 +187,22 @@ class _Front:
         if piece.reasoning and not self._reasoning:
             return
         if self._thought and not piece.reasoning:
-            print("\n")
+            self._show("\n\n", None)
         self._thought = piece.reasoning
-        if self._console.is_terminal and (self._colors or piece.reasoning):
-            style = Style.combine([_GUESSED] * (self._colors and piece.guessed) + [_THOUGHT] * piece.reasoning)
-            self._console.print(Text(harmless(piece.text), style), end="", soft_wrap=True)
-        else:
-            sys.stdout.write(for_stdout(piece.text))
+        styles = [_GUESSED] * (self._colors and piece.guessed) + [_THOUGHT] * piece.reasoning
+        self._show(for_stdout(piece.text), Style.combine(styles) if styles else None)
         sys.stdout.flush()
+
+    def _show(self, text: str, style: Style | None) -> None:
+        """On a terminal in its style, and broken between words."""
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
+            sys.stdout.write(text)
+            return
+        for part, of in self._wrap.take(text, style):
+            if of is None:
+                sys.stdout.write(part)
+            elif part:
+                self._console.print(Text(part, of), end="", soft_wrap=True)
 
     def _toggle_colors(self, _: str) -> str:
         self._colors = not self._colors

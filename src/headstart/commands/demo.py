@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
+from rich.progress import TimeElapsedColumn
 from rich.text import Text
 
 from headstart.base.errors import InvalidPrompt
@@ -16,7 +19,7 @@ from headstart.base.options import option
 from headstart.commands import loading as cli
 from headstart.commands.options import command, only
 from headstart.commands.replay import Comparison, Pair, coloured, legend, measure, pace, replay
-from headstart.commands.terminal import note, output
+from headstart.commands.terminal import INTERRUPTED, note, output, progress_bar
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Sampling
 
@@ -80,19 +83,32 @@ def demo(
     sampling = replace(sampling, repetition_penalty=cli.penalty_for(target, repetition_penalty))
     console = output()
     start = time.perf_counter()
-    engine = cli.load_engine(console, target, drafter, loading, options)
+    console.print("Each prompt is written twice: by the model alone, then with a drafter's guesses.", soft_wrap=True)
+    with _waiting(console, "loading the model", shown=target == "bundled"):
+        engine = cli.load_engine(console, target, drafter, loading, options)
     live = console.is_terminal and not console.is_dumb_terminal and not no_live
     _introduce(engine, sampling, console)
     # One's own prompts are all run; the built-in ones only show, and a slow machine need not show them all.
     until = math.inf if prompt else start + _BUDGET_SECONDS
-    pairs = _run(engine, prompts, sampling, live, until, console)
-    if len(pairs) < len(prompts):
+    pairs: list[Pair] = []
+    stopped = False
+    try:
+        for pair in _run(engine, prompts, sampling, live, until, console):
+            pairs.append(pair)
+    except KeyboardInterrupt:
+        if not pairs:
+            raise
+        stopped = True
+        console.print(f"\nstopped: the figures are of {len(pairs)} of {len(prompts)} prompts")
+    if len(pairs) < len(prompts) and not stopped:
         console.print(f"\nno more prompts were begun after {_BUDGET_SECONDS:.0f} s: this takes long here")
     facts = engine.describe()
     comparison = Comparison(
         pairs, sampling.greedy, options.rule == "coupled", facts["dtype"], width_invariant=facts["width_invariant"]
     )
     _conclude(comparison, console)
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _has_row_kernels() -> bool:
@@ -121,31 +137,40 @@ def _introduce(engine: Engine, sampling: Sampling, console: Console) -> None:
 
 def _run(
     engine: Engine, prompts: Sequence[str], sampling: Sampling, live: bool, until: float, console: Console
-) -> list[Pair]:
-    """Measure each prompt both ways, then show it; begin no prompt after `until`.
+) -> Iterator[Pair]:
+    """Measure each prompt both ways, hand the pair over, then show it; begin no prompt after `until`.
 
     The first prompt decides the pace of the replays and whether runs are short enough to be made twice.
     """
     plain = engine.plain()
-    with note(console, "warming up …"):  # the first call pays for allocations that no later one makes
+    with _waiting(console, "warming up"):  # the first call pays for allocations that no later one makes
         for each in (plain, engine):
             each.generate(prompts[0], replace(sampling, max_tokens=min(_WARM_UP_TOKENS, sampling.max_tokens)))
-    pairs: list[Pair] = []
+    first: Pair | None = None
     for number, prompt in enumerate(prompts, start=1):
-        if pairs and time.perf_counter() > until:
+        if first is not None and time.perf_counter() > until:
             break
         name = f"prompt {number} of {len(prompts)}"
-        twice = not pairs or pairs[0].twice
+        twice = first is None or first.twice
         console.print()
         with note(console, f"{name}: measuring; nothing is drawn meanwhile …"):
-            pairs.append(_measure_both(plain, engine, prompt, sampling, plain_first=number % 2 == 1, twice=twice))
+            pair = _measure_both(plain, engine, prompt, sampling, plain_first=number % 2 == 1, twice=twice)
+        first = first or pair
+        yield pair
         if live:
-            replay((pairs[-1].plain, pairs[-1].fast), pace(pairs[0].plain), name, console)
+            replay((pair.plain, pair.fast), pace(first.plain), name, console)
         else:
             console.print(name, style="bold")
-            console.print(coloured(pairs[-1].fast, pairs[-1].fast.seconds), soft_wrap=True)
-        console.print(_in_a_line(pairs[-1]))
-    return pairs
+            console.print(coloured(pair.fast, pair.fast.seconds), soft_wrap=True)
+        console.print(_in_a_line(pair))
+
+
+@contextmanager
+def _waiting(console: Console, words: str, *, shown: bool = True) -> Iterator[None]:
+    """Say on a terminal what is done, with its seconds, while nothing is measured."""
+    with progress_bar(console, TimeElapsedColumn(), disable=not (console.is_terminal and shown)) as bar:
+        bar.add_task(words, total=None)
+        yield
 
 
 def _measure_both(

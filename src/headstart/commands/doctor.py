@@ -19,7 +19,7 @@ from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
 from headstart.commands.options import command, only
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import facts_table, harmless, messages, output, stages
+from headstart.commands.terminal import facts_table, harmless, messages, output, say, stages
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.doctor.options import DoctorOptions
 from headstart.measure.samples import sample_prompts
@@ -82,6 +82,7 @@ def doctor(
     check_number("--max-tokens", sampling.max_tokens, low=2, integer=True)
     items = sample_prompts() if prompts is None else read_file(prompts, split=split)
     cli.check_outputs(out, html)
+    say(messages(), _duration(asked), "dim")
     examination = _examination(target, loading, options, items, sampling, asked)
     if out is not None or as_json:
         from headstart.measure.doctor.facts import record
@@ -101,6 +102,14 @@ def doctor(
         print(table(examination))
     elif not as_json:
         _show(examination, output(), own_prompts=prompts is not None)
+
+
+def _duration(asked: DoctorOptions) -> str:
+    """How long it will take, as far as is known before."""
+    if not asked.measure:
+        return f"This takes about {asked.seconds:.0f} seconds, after the model is loaded."
+    after = "then each drafter is measured" if asked.measure_all else "then about as long for the best three"
+    return f"This takes about {asked.seconds:.0f} seconds, after the model is loaded, {after}. --seconds changes it."
 
 
 def _examination(

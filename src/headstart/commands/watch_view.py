@@ -21,7 +21,8 @@ _STYLES = {
     "fine": "green", "suspected": "yellow", "unlike": "yellow", "proved": "bold red", "broken": "bold red",
     "unreachable": "bold red",
 }  # fmt: skip
-_NONE = "-"
+_NONE = ""
+"""What is not known, such as the speed at the first look."""
 
 
 def view(look: Look, *, width: int) -> RenderableType:
@@ -61,19 +62,21 @@ def _lines(row: Row) -> Text:
         return found
     forward, shares, drafted, rate = _figures(window, row.seconds)
     least = forward.plain.partition("\n")[2]
+    most = forward.plain.partition("\n")[0]
     parts = [
-        f"{forward.plain.partition(chr(10))[0]} tokens/forward" + (f" ({least})" if least else ""),
+        *([f"{most} tokens/forward" + (f" ({least})" if least else "")] if most else []),
         f"accepted {shares.plain.replace(chr(10), ' ')}",
-        f"{drafted} of steps drafted",
-        *([f"{rate} tokens/s"] if row.seconds else []),
+        *([f"{drafted} of steps drafted"] if drafted.plain else []),
+        *([f"{rate} tokens/s"] if rate.plain else []),
     ]
     found.append(f"  {_kind(window)}\n    " + " · ".join(parts))
     times = []
     for name, histogram in (("per token", window.per_token), ("first token", window.first_token)):
         if histogram is not None and histogram.total:
             times.append(f"{name} {_times(histogram, wide=False).plain.replace(chr(10), ', P99 ')}")
+    running = [] if window.running is None else [f"{_running(window)} running"]
     usage = [] if window.kv_usage is None else [f"KV {window.kv_usage:.0%}"]
-    return found.append("\n    " + " · ".join([*times, f"{_running(window)} running", *usage]))
+    return found.append("\n    " + " · ".join([*times, *running, *usage]))
 
 
 def _name(row: Row) -> str:
@@ -120,7 +123,7 @@ def accepted(window: Counters) -> Text:
     given = [window.acceptance_at(place) for place in range(len(window.accepted_per_position))]
     tested = [window.tested(place) for place in range(len(given))]
     if None not in tested:
-        return Text(" ".join(_NONE if share is None else f"{100 * share:.0f}" for share in given) + "%")
+        return Text(" ".join("?" if share is None else f"{100 * share:.0f}" for share in given) + "%")
     shares = [window.share_of_drafts_at(place) or 0.0 for place in range(len(given))]
     first = Text(f"{100 * shares[0]:.0f}%")
     first.append(f"\n{OF_DRAFTS}" + " ".join(f"{100 * share:.0f}" for share in shares[1:]) + "%", style="dim")
