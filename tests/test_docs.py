@@ -110,7 +110,7 @@ LIVING = [each for each in NAMED if each not in ("CHANGELOG.md", "docs/log.md")]
 """The documents that say how things are; the other two say how they were."""
 OF_OTHERS = ("vllm/", "srt/", "vendor/")
 """Where files of vLLM, SGLang and llama.cpp are."""
-FIELDS = {"ahead", "finish_reason", "json", "reasoning", "sampling", "seeds", "steps", "tools"}
+FIELDS = {"ahead", "finish_reason", "json", "toml", "reasoning", "sampling", "seeds", "steps", "tools"}
 """What follows `headstart.` in the name of a file or of a field that the server answers."""
 
 
@@ -254,7 +254,7 @@ def test_the_command_line_is_described_as_it_is() -> None:
     row = re.search(r"^\| `--temperature`, `-T` `X` \| (.*) \| `0.0` \|$", page, re.MULTILINE)
     assert row
     assert "likeliest token" in row[1]
-    assert "`--help`" in page.split("\n\n")[1]
+    assert "COMMAND --help`" in page.split("\n\n")[1]
     groups = ["Run a model", "Choose and check", "Prove", "Operate"]
     assert [page.index(f"\n## {name}\n") for name in groups] == sorted(page.index(f"\n## {name}\n") for name in groups)
     assert "\n**Structured output**\n" in page

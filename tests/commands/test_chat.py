@@ -254,7 +254,7 @@ def test_a_model_of_every_family(name: str, tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_template_is_refused() -> None:
-    run = CliRunner().invoke(app, ["chat", "Hello", "--drafter", "none"])
+    run = CliRunner().invoke(app, ["chat", "bundled", "Hello", "--drafter", "none"])
     assert run.exit_code == 2
     assert "no chat template" in run.stderr
     assert "instruction-tuned" in run.stderr

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headstart.serve.bridge import Bridge
     from headstart.serve.saved_slots import SavedSlots
 
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What a server serves."""

@@ -98,7 +98,8 @@ class ExportOptions:
         "--measure/--no-measure",
     )  # fmt: skip
     prompts: Path | None = _measure(
-        None, "What acceptance is measured on: JSONL, a text file, or a directory. Default: a few lines of Python.",
+        None,
+        "What acceptance is measured on: JSONL, a text file, or a directory. Default: a few lines of Python.",
         metavar="PATH",
     )
     limit: int = _measure(64, "Use the first N prompts.", low=1)
