@@ -32,11 +32,10 @@ COMMANDS = {
     "answer.",
     "index": "Index files, so that drafters copy from them: your code, your documents, past answers.",
     "simulate": "Predict what speculation would gain, before there is a draft model or a machine. No model is run.",
-    "trace": "Look into a recorded run: how many tokens each pass gave, what was accepted, and where rounds were "
-    "lost.",
+    "trace": "Look into a recorded run: how many tokens each pass gave, what was accepted, and where rounds were lost.",
     "learn": "Learn speculative decoding: open the lessons in the browser. They need no network and no model.",
-    "info": "What is true of a model: its layers, what would run it here, memory, and the drafters that fit; or, without "
-    "one, what headstart's kernels run on here.",
+    "info": "What is true of a model: its layers, what would run it here, memory, and the drafters that fit; or, "
+    "without one, what headstart's kernels run on here.",
     "doctor": "Will speculation help here, with which drafter, and how long should drafts be?",
     "bench": "Measure how much faster speculation is, on your prompts, on this machine.",
     "audit": "Does this engine write what the model would write? Tests sampled and greedy text, stops, ends and "
@@ -50,8 +49,8 @@ COMMANDS = {
     "watch": "Watch servers that speculate: true tokens per forward, acceptance, latency, drift, one replica against "
     "the rest.",
 }
-"""The commands, in the order of the help, and how each one's own help begins: the help of all imports none of them. Each
-is the function or the `Typer` of this name in the file of its name."""
+"""The commands, in the order of the help, and how each one's own help begins: the help of all imports none of them.
+Each is the function or the `Typer` of this name in the file of its name."""
 
 PLAIN_NEEDS = {"export": ("yaml",), "launch": ("httpx2", "yaml")}
 """Optional packages without which a command's file cannot be imported."""
