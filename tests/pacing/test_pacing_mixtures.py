@@ -171,6 +171,13 @@ def test_a_check_of_what_is_known_reads_few_experts(target: Counting, monkeypatc
     assert sum(rows) < 20
 
 
+def test_a_check_of_what_is_known_takes_no_long_forwards_of_many_rows(
+    target: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headstart.pacing.measuring.CHECKING_SECONDS", 0.0)
+    assert a_few_forwards(target, target.new_cache(1)).keys() == {1}
+
+
 def test_made_up_rows_are_others_in_every_run() -> None:
     for size in (7, 97, 50_000):
         tokens = list(islice(varied_tokens(size), size))

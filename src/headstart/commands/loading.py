@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,15 +92,18 @@ def without_bars(library: Any) -> None:
 def shown_loading(console: Console, target: str) -> Iterator[None]:
     """A note on a terminal while a target is loaded: importing torch alone takes a second.
 
-    Of the million objects that are made meanwhile hardly any is garbage, and all stay, so Python need not look through
-    them.
+    Libraries make a million objects while they are imported, and nearly all stay: Python need not look through them for
+    garbage. Of what loading itself makes that is done once.
     """
     gc.disable()
     try:
         with note(console, f"loading {target} …"):
             transformers.first(without_bars)
+            import_module("headstart.loading.load")
+            gc.freeze()
             yield
     finally:
+        gc.collect()
         gc.freeze()
         gc.enable()
 
