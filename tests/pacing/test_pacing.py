@@ -17,9 +17,9 @@ from support.pacing_life import FLAT, STEEP, Life, event
 from support.rows import a_row
 
 from headstart.base.errors import InvalidOption
-from headstart.pacing import FixedPacing
+from headstart.pacing import FixedPacing, decision
 from headstart.pacing.belief import Belief, SourcePrior
-from headstart.pacing.constants import FIRST_ROUNDS, PRECISION
+from headstart.pacing.constants import FIRST_ROUNDS, PRECISION, REFRESH_STEPS, SETTLED_STEPS
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
@@ -303,6 +303,50 @@ def test_unlike_rows_get_nearly_the_best_lengths(rights: Sequence[float], token:
     best = max(rate(lengths) for lengths in itertools.product(range(7), repeat=batch))
     chosen = choose(options, costs, batch=batch, sampled=[False] * batch)
     assert rate([nodes for (nodes,) in chosen.nodes]) >= 0.95 * best
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.02, 0.9), st.floats(0.02, 0.9)), min_size=2, max_size=6),
+    st.floats(0, 0.004),
+    st.floats(0, 0.5),
+    st.booleans(),
+    st.sampled_from([FLAT, STEEP]),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_batch_that_is_given_up_early_would_have_drafted_nothing(
+    rights: Sequence[tuple[float, float]], token: float, coverage: float, drawn: bool, rows: Any
+) -> None:
+    costs = CurrentCosts(
+        StepCosts(rows, 0.001, {"copy": DraftCost(point_masses=True), "model": DraftCost(0.0, token, 0.0, 0.3)}),
+        ["copy", "model"],
+    )
+    k, batch = np.arange(1, 7), len(rights)
+    options = [
+        [DraftOption(0, coverage, k, k, np.cumsum(copy**k)), DraftOption(1, 1.0, k, k, np.cumsum(model**k))]
+        for copy, model in rights
+    ]
+    asked = {"batch": batch, "sampled": [drawn] * batch}
+    found = choose(options, costs, **asked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decision, "_hopeless", lambda *_: False)
+        assert choose(options, costs, **asked).nodes == found.nodes
+
+
+def test_a_decision_that_takes_long_stands_for_longer() -> None:
+    """Deciding takes a small share of a batch's time, whatever a decision takes."""
+    stood = {}
+    for seconds in (1e-6, 1e-2):
+        ticks = itertools.count(0.0, seconds)
+        sources = [Source("s", 4)]
+        pacing = AdaptivePacing(
+            sources, StepCosts(FLAT, 0.0, {"s": DraftCost()}), clock=lambda ticks=ticks: next(ticks)
+        )
+        group = pacing._shared
+        rows = [a_row(number, 3, 8) for number in range(4)]
+        for _ in range(3):
+            pacing.plan(rows)
+        stood[seconds] = group._holds
+    assert stood[1e-6] <= SETTLED_STEPS < stood[1e-2] <= REFRESH_STEPS
 
 
 def test_a_batch_drafts_only_where_that_pays_for_the_thinking_too() -> None:

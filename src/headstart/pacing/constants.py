@@ -73,6 +73,8 @@ REFRESH_STEPS = 16
 HORIZON_STEPS = 64
 """Steps for which what has been found out or paid for is taken to be of use: that no draft could pay, and what a source
 has read of a text. Costs are learnt from each of so many decisions at first."""
+DECIDING_SHARE = 0.02
+"""Share of a batch's time that deciding may take: where a decision takes longer, it stands for more steps."""
 MIN_TIME_SHARE = 0.005
 """Share of plain decoding's time that trials of a source may take that was never good."""
 MAX_TIME_SHARE = 0.02

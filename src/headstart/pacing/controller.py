@@ -101,6 +101,8 @@ class AdaptivePacing(Pacing):
             budgets[row.request] = budget
             if together.tried is not None:
                 tried[row.request] = together.tried
+        if together.decided and together.tried is None:
+            self._shared.decided_in(self._clock() - start, len(shared))
         teaches = together.decided and self._measures_next()
         sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()
         return AdaptivePlan(

@@ -70,6 +70,11 @@ class CurrentCosts:
         distribution = self.sampled + self.sampled_row * sampled if sampled else 0.0
         return self._forwards.seconds(rows) + (batch - 1) * self._request + self._overhead + distribution
 
+    def step_now(self, batch: int) -> float:
+        """Seconds of a step of so many requests without drafts on the machine as it is now: `step` leaves out the
+        level, which all costs share."""
+        return self.step(batch, self.rows(batch)) * math.exp(self._log_level)
+
     def steps(self, batch: int, rows: NDArray[Any], sampled: NDArray[Any] | float = 0.0) -> NDArray[Any]:
         """The same for many numbers of rows at once."""
         distribution = self.sampled * (np.asarray(sampled) > 0) + self.sampled_row * sampled

@@ -91,6 +91,8 @@ def choose(
     if len(rows) == 1:
         drafts = [(option, _seconds(option, costs, base, sampled[0])) for option in rows[0]]
         found, nodes = _lone(drafts, batch, plain_step + thinking)
+    elif _hopeless(rows, costs, batch, base, any(sampled), least):
+        found, nodes = plain, []
     else:
         found, nodes = _Batch(rows, costs, batch, base, sampled, thinking).search(max(rate, least), least)
     return Choice(nodes, found) if found > least else Choice([[0] * len(rows[0])] * len(rows), plain)
@@ -122,6 +124,35 @@ def _lone(drafts: Sequence[tuple[DraftOption, NDArray[Any]]], batch: int, base: 
             nodes.append(0)
         later = max(later, rate)
     return (batch + tokens) / (base + seconds), [nodes[::-1]]
+
+
+def _hopeless(
+    rows: Sequence[Sequence[DraftOption]], costs: CurrentCosts, batch: int, base: float, sampled: bool, least: float
+) -> bool:
+    """Whether no drafts of a batch can bring `least` tokens per second: a bound that takes a tenth of the search's
+    time, since most batches of a small model draft nothing.
+
+    Each row takes its best draft for itself, at the cheapest price of a further row of the forward and for what only
+    this row's drafting adds; that what rows share costs nothing, and that a list drafts whichever source is best.
+    """
+    widest = [max(options, key=lambda option: len(option.nodes)) for options in zip(*rows, strict=True)]
+    weights = [costs.weigh(each.nodes, each.depths) for each in widest]
+    most = base + len(rows) * max((float(each[-1]) for each in weights if len(each)), default=0.0)
+    price, _ = costs.row_prices(base, most)
+    seconds = []
+    for option, weight in zip(widest, weights, strict=True):
+        own: Any = 0.0  # what is drafted ahead may cost nothing
+        if not costs.hidden(option.source):
+            own, _ = costs.shares(option.source, option.nodes, option.depths, base, len(rows), sampled)
+        seconds.append(least * (price * weight + own))
+    left = 0.0
+    for row in rows:
+        best = 0.0
+        for option, lost in zip(row, seconds, strict=True):
+            if count := len(option.gains):
+                best = max(best, float((option.gains - lost[:count]).max()))
+        left += best
+    return left <= batch * PRECISION
 
 
 class _Batch:

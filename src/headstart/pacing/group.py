@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from headstart.pacing.belief import Belief, SourcePrior
-from headstart.pacing.constants import FIRST_ROUNDS, HORIZON_STEPS, NEW_SOURCE_SHARE, REFRESH_STEPS, SETTLED_STEPS
+from headstart.pacing.constants import (
+    DECIDING_SHARE,
+    FIRST_ROUNDS,
+    HORIZON_STEPS,
+    NEW_SOURCE_SHARE,
+    REFRESH_STEPS,
+    RUNNING_SHARE,
+    SETTLED_STEPS,
+)
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.probe import Probe, Verdict
@@ -125,6 +134,7 @@ class Group:
         self._rate = 0.0
         self._decided: tuple[object, list[Budget]] = (None, [])
         self._held = self._holds = 0
+        self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
 
     def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> GroupPlan:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
@@ -146,6 +156,16 @@ class Group:
         within = [_within(budget, row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
         return GroupPlan(within, decides, tried)
 
+    def decided_in(self, seconds: float, batch: int) -> None:
+        """A decision on so many rows took this long. It then stands until it has taken a small share of the time, up to
+        a limit: a small model's step takes little longer than a decision."""
+        if batch < 2:
+            return
+        known = self._deciding or seconds
+        self._deciding = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
+        share = self._deciding / self.costs.step_now(batch) / DECIDING_SHARE
+        self._holds = max(self._holds, min(int(share), REFRESH_STEPS - 1))
+
     def refund(self, step: Step) -> None:
         """Give back to the allowance what a trial saved: the allowance pays for what trials lose, not for their whole
         price."""
@@ -163,8 +183,9 @@ class Group:
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held)
         states = [state for _, state in rows]
+        at_rest = functools.cache(functools.partial(self._resting, batch=batch, verdict=verdict))
         budgets = standing = [
-            self._budget(*each, verdict, batch) for each in zip(states, options, choice.nodes, sampled, strict=True)
+            self._budget(*each, batch, at_rest) for each in zip(states, options, choice.nodes, sampled, strict=True)
         ]
         if verdict.place is not None:
             budgets = [
@@ -228,26 +249,28 @@ class Group:
         options: Sequence[DraftOption],
         nodes: Sequence[int],
         sampled: bool,
-        verdict: Verdict,
         batch: int,
+        at_rest: Callable[..., Budget],
     ) -> Budget:
         most = max(nodes)
-        named = dict(zip(self._names, nodes, strict=True))
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
         chances = [round(state.beliefs[place].chance, 2) for place in able]
         if most:
             names, sizes = tuple([self._names[place] for place in able]), tuple([nodes[place] for place in able])
-            reason = drafting(names, sizes, tuple(chances))
+            reason, named = drafting(names, sizes, tuple(chances)), dict(zip(self._names, nodes, strict=True))
             return Budget(most, reason, named, self._expected_gain(options, nodes, sampled))
         payable = zip(able, chances, strict=True)
         useful = [chance for place, chance in payable if self._probe.can_pay(place, batch, sampled)]
-        reason = self._resting(able or range(len(nodes)), useful, batch, sampled, verdict)
-        return Budget(0, reason, named, idle=not_guessing(reason))
+        return at_rest(tuple(able or range(len(nodes))), max(useful, default=None), sampled)
 
     def _resting(
-        self, places: Sequence[int], chances: Sequence[float], batch: int, sampled: bool, verdict: Verdict
-    ) -> str:
-        """Why none of these sources drafts, by what the smallest draft of the cheapest takes."""
+        self, places: tuple[int, ...], chance: float | None, sampled: bool, *, batch: int, verdict: Verdict
+    ) -> Budget:
+        """No drafts, because of what the smallest one of the cheapest of these sources takes. Most rows of a batch
+        share it.
+
+        chance: of the likeliest guess, of the sources that could pay at all; None where there are none.
+        """
         costs, sizes = self.costs, [self._sources[place].smallest for place in places]
         drafts = [costs.draft(place, depth, batch, sampled) for place, (_, depth) in zip(places, sizes, strict=True)]
         draft, (least, depth) = min(zip(drafts, sizes, strict=True))
@@ -255,7 +278,8 @@ class Group:
         step = costs.step(batch, base, batch * sampled)
         checking = costs.step(batch, base + batch * costs.weigh(least, depth), rows * sampled)
         prices = checking / step, draft / step, costs.thinking(batch, drafting=True) / step
-        return resting(chances, least, rows, prices, verdict.interval_steps)
+        reason = resting(chance, least, rows, prices, verdict.interval_steps)
+        return Budget(0, reason, dict.fromkeys(self._names, 0), idle=not_guessing(reason))
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:
         """What each source that may draft should bring, where there are several."""

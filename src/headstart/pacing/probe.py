@@ -57,6 +57,10 @@ class Probe:
         self, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool, passed_steps: int
     ) -> Verdict:
         """Whether to try a source that drafts nothing for some row. passed_steps: since the last decision."""
+        self._age += passed_steps
+        if self._age >= HORIZON_STEPS:
+            self._useful.clear()
+            self._age = 0
         if all(map(all, choice.nodes)):
             return NO_TRIAL
         drafts = [each for row in zip(options, choice.nodes, strict=True) for each in zip(*row, strict=True)]
@@ -141,11 +145,7 @@ class Probe:
         return self._lasting and (self._priors[place].rounds < FIRST_ROUNDS or self._costs.doubts(place))
 
     def can_pay(self, place: int, batch: int, sampled: bool) -> bool:
-        """Whether a source would pay if it were always right."""
-        self._age += 1
-        if self._age >= HORIZON_STEPS:
-            self._useful.clear()
-            self._age = 0
+        """Whether a source would pay if it were always right; found out again after some steps."""
         key = place, batch, sampled
         if key not in self._useful:
             source = self._sources[place]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 MEASURING = "K=0: measuring plain decoding, because steps take other times than this machine's profile says"
@@ -25,16 +24,16 @@ def probing(nodes: int, name: str, chance: float) -> str:
     return f"K={nodes}: probing {name}, last believed to be accepted at {chance:.2f}"
 
 
-def resting(chances: Sequence[float], nodes: int, rows: int, costs: tuple[float, float, float], every: float) -> str:
-    """chances: of the sources that could pay at all. nodes: of the smallest draft. rows: of the forward with it. costs:
-    of that forward, of the draft and of deciding, in baseline steps."""
+def resting(chance: float | None, nodes: int, rows: int, costs: tuple[float, float, float], every: float) -> str:
+    """chance: of the sources that could pay at all, if there are any. nodes: of the smallest draft. rows: of the
+    forward with it. costs: of that forward, of the draft and of deciding, in baseline steps."""
     checking, draft, deciding = costs
     parts = [f"drafting {draft:.2f}"] * (round(draft, 2) > 0) + [f"deciding {deciding:.2f}"] * (round(deciding, 2) > 0)
     price = ", ".join([f"checking {rows} rows costs {checking:.2f} baseline steps here", *parts])
-    if not chances:
+    if chance is None:
         return f"K=0: {price}: too much even if every guess were right"
     return (
-        f"K=0: {price}: at an acceptance of {max(chances):.2f} a draft of {nodes} costs more than it gives; "
+        f"K=0: {price}: at an acceptance of {chance:.2f} a draft of {nodes} costs more than it gives; "
         f"probing every {max(1, round(every))} steps"
     )
 
