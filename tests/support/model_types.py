@@ -118,6 +118,7 @@ _SIZES: dict[str, int] = {
 _TINY: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "kimi_linear": {"num_key_value_heads": 4, "linear_num_heads": 2, "linear_head_dim": 16},
     "nemotron_h": {
         "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
         "sliding_window": None,

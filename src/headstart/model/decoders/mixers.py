@@ -187,12 +187,13 @@ class TensorChannelRule(TensorDeltaRule):
     def _projected(self, z: Tensor) -> Tensor:
         """[q k v | z | a | b]."""
         mixer = self._mixer
-        mixed, f, g, b = self._inputs(z).split((mixer.channels, mixer.rank, mixer.rank, mixer.heads), -1)
+        widths = [mixer.channels, mixer.rank, mixer.rank, mixer.heads]
+        mixed, f, g, b = torch.split(self._inputs(z), widths, -1)
         return torch.cat((mixed, self._gate(g), self._decays(f), b), -1)
 
     def _gates(self, gates: Tensor) -> tuple[Tensor, Tensor]:
         mixer = self._mixer
-        a, b = gates.split((mixer.steps, mixer.heads), -1)
+        a, b = gates[:, : mixer.steps], gates[:, mixer.steps :]
         steps = F.softplus(a + self._step).view(-1, mixer.heads, mixer.key_dim)
         return b.sigmoid() * mixer.beta_factor, (self._decay[:, None] * steps).exp()
 

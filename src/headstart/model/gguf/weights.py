@@ -156,7 +156,7 @@ def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
     if (experts := names.experts_of(parameter)) is not None:
         _read_experts(tensors, experts, to)
     elif (latent := names.by_head(parameter)) is not None:
-        _read_heads(*tensors, latent, to)
+        _read_heads(tensors[0], tensors[1], latent, to)
     elif not tensors:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
     elif to.dim() != 2:
@@ -189,7 +189,8 @@ def _read_experts(tensors: list[Stored], experts: Experts, to: Tensor) -> None:
 
 def _read_heads(of_keys: Stored, of_values: Stored, latent: Latent, to: Tensor) -> None:
     """What makes keys and values of a latent, head by head."""
-    keys, values = to.view(latent.heads, -1, latent.rank).split([latent.nope, latent.value_dim], 1)
+    by_head = to.view(latent.heads, -1, latent.rank)
+    keys, values = by_head[:, : latent.nope], by_head[:, latent.nope :]
     for head in range(latent.heads):
         first, begin = head * latent.rank, head * latent.value_dim
         keys[head] = torch.from_numpy(floats(of_keys, slice(first, first + latent.rank))).T
