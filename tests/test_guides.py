@@ -33,12 +33,12 @@ PARSED_ONLY = (
     (r"[qQ]wen|mixture|mtp|mamba|W8A8|\.gguf", "needs a model of a kind that the bundled pair is not"),
     (r"/concepts/|figures\.md|drafters-measured\.md", "is of a measurement, which says what it was run on"),
     (r"--begin-with|--costs|--ledger|--tensor-parallel", "needs what an earlier command makes"),
+    (r"^adapt |^export .*--prompts", "needs traffic of many conversations"),
 )
 """Commands that are only parsed: what they match, place included, and why."""
 
 SHORTER = {
-    "adapt": ("--steps", "1", "--gate-tokens", "8"),
-    "audit": ("--limit", "1", "--effect", "0.4", "--max-tokens", "8"),
+    "audit": ("--limit", "1", "--effect", "0.4"),
     "bench": ("--limit", "1", "--max-tokens", "8"),
     "chat": ("--max-tokens", "8"),
     "demo": ("--max-tokens", "8"),

@@ -72,7 +72,7 @@ def furnish(made: Path) -> Path:
     link(made / "path/to/draft", PAIR / "draft")
     (made / "texts").mkdir()
     source = (ROOT / "src" / "headstart" / "rule" / "verify.py").read_text()
-    (made / "texts" / "verify.txt").write_text(source * 4)
+    (made / "texts" / "verify.txt").write_text(source * 16)
     for name in ("src", "docs"):
         (made / name).mkdir()
         (made / name / "a.py").write_text(source)
