@@ -17,13 +17,9 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
-from support.guides import ROOT, SHOWING, Shown, blocks, commands, furnish
-
-from headstart.commands.cli import app
+from support.guides import ROOT, SHOWING, Shown, blocks, commands, furnish, parsed
 
 ALL = [each for path in SHOWING for each in commands(path)]
 
@@ -52,16 +48,6 @@ SHORTER = {
 
 def key(shown: Shown) -> str:
     return f"{shown.place} {' '.join(shown.words)}"[:100]
-
-
-def parsed(words: tuple[str, ...]) -> Any:
-    """The context of the innermost command; typer raises where there is no such option or value."""
-    command: Any = typer.main.get_command(app)
-    name, parent, rest = "headstart", None, list(words)
-    while hasattr(command, "resolve_command") and rest and not rest[0].startswith("-"):
-        parent = command.context_class(command, info_name=name, parent=parent)
-        name, command, rest = command.resolve_command(parent, rest)
-    return command.make_context(name, rest, parent=parent)
 
 
 @pytest.mark.parametrize("shown", ALL, ids=key)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from support.guides import parsed
 from support.lessons import written
 
-from headstart.commands.cli import app
 from headstart.learn.pages import lessons as learn_page
 
 
@@ -118,10 +117,7 @@ def test_the_commands_of_the_checklist_exist_and_drift_is_watched_where_it_is(at
     cards = at("11").locator(".checklist li")
     lines = [cards.nth(i).locator("code.shell").all_text_contents() for i in range(cards.count())]
     for line in (line for card in lines for line in card):
-        words = shlex.split(line)
-        group = typer.main.get_command(app)
-        options = {option for parameter in group.commands[words[1]].params for option in parameter.opts}
-        assert {word for word in words if word.startswith("-")} <= options, line
+        parsed(tuple(shlex.split(line)[1:]))
     assert [line.split()[1] for line in lines[-1]] == ["serve", "watch", "adapt"]
 
 

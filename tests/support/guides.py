@@ -9,10 +9,14 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import typer
+import typer.main
 from markdown_it import MarkdownIt
 
 from headstart.base.extras import pair
+from headstart.commands.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAIR = Path(pair("target")).parent
@@ -90,3 +94,13 @@ def furnish(made: Path) -> Path:
 def link(path: Path, target: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(target, target_is_directory=True)
+
+
+def parsed(words: tuple[str, ...]) -> Any:
+    """The context of the innermost command; typer raises where there is no such option or value."""
+    command: Any = typer.main.get_command(app)
+    name, parent, rest = "headstart", None, list(words)
+    while hasattr(command, "resolve_command") and rest and not rest[0].startswith("-"):
+        parent = command.context_class(command, info_name=name, parent=parent)
+        name, command, rest = command.resolve_command(parent, rest)
+    return command.make_context(name, rest, parent=parent)

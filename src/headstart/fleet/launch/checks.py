@@ -123,8 +123,8 @@ class Checks:
         if not report.passed:
             raise CheckFailed(
                 f"{engine.name} does not accept what headstart accepts: {'; '.join(report.reasons)}",
-                hint="the text is still exact, but slower than it should be; write the export again, or start the fleet "
-                "nevertheless with --no-parity",
+                hint="the text is still exact, but slower than it should be; write the export again, or start the fleet"
+                " nevertheless with --no-parity",
             )
         self.lines.append(_parity_line(engine.name, report))
 
