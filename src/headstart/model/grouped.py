@@ -213,9 +213,10 @@ class GroupedWeights:
         codes = self.codes[rows] if self.table is None else self.table[self.codes[rows]]
         scales, minimums = self.scales[rows].astype(wide), self.minimums[rows].astype(wide)
         if self.codes.shape[1] % self.group == 0:
-            made: NDArray[np.floating[Any]] = codes.reshape(*scales.shape, self.group) * scales[..., None]
+            made: Any = codes.reshape(*scales.shape, self.group) * scales[..., None]
             made -= minimums[..., None]
-            return made.reshape(len(scales), -1)
+            whole: NDArray[np.floating[Any]] = made.reshape(len(scales), -1)
+            return whole
         repeated, least = (np.repeat(each, self.group, axis=1)[:, : codes.shape[1]] for each in (scales, minimums))
         numbers: NDArray[np.floating[Any]] = repeated * codes - least
         return numbers

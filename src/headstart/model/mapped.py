@@ -187,4 +187,10 @@ def _bar(label: str, steps: int) -> Iterator[Iterator[int]]:
         *columns, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False
     ) as bar:
         task = bar.add_task(f"laying out the experts of {label}, once", total=steps)
-        yield (bar.advance(task) or number for number in itertools.count())
+
+        def steps_taken() -> Iterator[int]:
+            for number in itertools.count():
+                bar.advance(task)
+                yield number
+
+        yield steps_taken()

@@ -70,7 +70,7 @@ class NativeWeights(Pointed):
         """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind. room:
         where they go; None for memory of their own."""
         if (blocks := _blocks_of(linear)) is not None:
-            return block_products(self, [(blocks, linear.bias)], aligned if room is None else room.take)[0]
+            return block_products(self, [(blocks, _bias_of(linear))], aligned if room is None else room.take)[0]
         if isinstance(linear, GroupedLinear):
             coded = linear.weights
             match coded:
@@ -113,9 +113,9 @@ class NativeWeights(Pointed):
             if (rows := _blocks_of(linear)) is None:
                 made[number] = self.product(linear, room=room)
             else:
-                blocks.append((number, rows, linear.bias))
-        packed = block_products(self, [each for _, *each in blocks], room.take)
-        for (number, *_), product in zip(blocks, packed, strict=True):
+                blocks.append((number, (rows, _bias_of(linear))))
+        packed = block_products(self, [each for _, each in blocks], room.take)
+        for (number, _), product in zip(blocks, packed, strict=True):
             made[number] = product
         self.structure(made)
         return made
@@ -125,3 +125,8 @@ def _blocks_of(linear: nn.Module) -> tuple[BlockRows, ...] | None:
     """A layer's weights as the blocks of a file; None where they are none."""
     held = linear.held if isinstance(linear, GroupedLinear) else None
     return held.blocks() if isinstance(held, StoredWeights) and held.blocks is not None else None
+
+
+def _bias_of(linear: nn.Module) -> torch.Tensor | None:
+    found: torch.Tensor | None = linear.bias  # type: ignore[assignment]  # a module's attribute can be anything
+    return found
