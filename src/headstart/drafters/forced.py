@@ -62,8 +62,7 @@ def as_if_come(row: Row, run: Draft) -> Row:
     room = row.room - len(run)
     state = row.sampling_state.after(run.tokens)
     tokens = (*row.tokens, *run.tokens)
-    unsettled = row.unsettled + len(run)
-    budget = row.budget.within(room)
+    budget, unsettled = row.budget.within(room), row.unsettled + len(run)
     return replace(row, tokens=tokens, unsettled=unsettled, sampling_state=state, room=room, budget=budget)
 
 

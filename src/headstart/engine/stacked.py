@@ -30,6 +30,7 @@ from headstart.engine.judging import HostJudge, Outcome
 from headstart.engine.loop import StepLoop
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
+from headstart.model.takeover import alike, take_over
 from headstart.rule.noise import Purpose
 from headstart.types import NO_DRAFT, Budget, Draft, Speculation, Step
 
@@ -98,7 +99,7 @@ class StackedDrafter(Drafter):
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- it runs on a model of its own
         self._targets_cache = cache
-        self._copy = self._copy and self.cache.is_like(cache)
+        self._copy = self._copy and alike(self.cache, cache)
 
     def weights(self) -> Iterable[Tensor]:
         yield from self.model.weights()
@@ -133,7 +134,7 @@ class StackedDrafter(Drafter):
             text = self._texts[row.request] = _Text(row, self.model.max_length)
             if self._copy and self._targets_cache is not None:
                 slot, length = self.cache.acquire(), len(row.tokens) - 1 - row.unsettled
-                text.admit(slot, self.cache.take_from(self._targets_cache, row.slot, slot, length))
+                text.admit(slot, take_over(self.cache, slot, self._targets_cache, row.slot, length))
         elif text.slot is not None:
             self.cache.rewind(text.slot, text.shared(row, self.cache.lengths[text.slot]))
         text.begin(row, min(row.budget.nodes, self.cache.most_drafted), self.model.vocab_size)

@@ -122,7 +122,7 @@ class Slots(ABC):
             slot = best.slot
         self._texts[slot] = HeldText()  # who writes this text into a file sees that it goes, before it does
         if best is not None and slot != best.slot:
-            self._copy(self, best.slot, slot, length)
+            self.copy_from(self, best.slot, slot, length)
             if self.states is not None:
                 self.states.copy(best.slot, slot, length)
             if best.slot in self._free:  # it has been of use just now
@@ -197,28 +197,8 @@ class Slots(ABC):
         """Move token base + path[i] to base + i, for all i at once."""
 
     @abstractmethod
-    def _copy(self, other: Slots, source: int, slot: int, length: int) -> None:
+    def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         """Make the first `length` tokens of a slot those of a slot of another cache of this kind, or of this one."""
-
-    def is_like(self, other: Slots) -> bool:
-        """Whether the other cache stores what this one does, so that texts can be copied from it: of a model of the
-        same shape, in the same types, and of attention alone."""
-        if type(self) is not type(other) or self.states is not None or other.states is not None:
-            return False
-
-        def stored(cache: Slots) -> list[tuple[object, ...]]:
-            stores = [*cache.keys.items(), *cache.values.items()]
-            return [(layer, x.dtype, x.device, x.shape[1], *x.shape[3:]) for layer, x in stores]
-
-        return stored(self) == stored(other)
-
-    def take_from(self, other: Slots, source: int, slot: int, length: int) -> int:
-        """Make the text of a slot the first `length` tokens of one of another cache, which `is_like` this one, as far
-        as that holds them; returns how many they are. The keys and values become those of the other's model."""
-        length = min(length, other.lengths[source], self.capacity)
-        self._copy(other, source, slot, length)
-        self.lengths[slot] = length
-        return length
 
     def rewind(self, slot: int, length: int) -> int:
         """Forget everything after the first `length` tokens; returns how many the slot holds then.
@@ -293,7 +273,7 @@ class KVCache(Slots):
             # the index makes a copy first, so overlapping source and target are safe
             rows[:, base : base + len(path)] = rows[:, [base + node for node in path]]
 
-    def _copy(self, other: Slots, source: int, slot: int, length: int) -> None:
+    def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
             for layer, store in mine.items():
                 store[slot, :, :length] = theirs[layer][source, :, :length]

@@ -9,7 +9,6 @@ which is what makes rule "coupled", and every point-mass draft, give one text pe
 one round of speculation and carry that round's start as their lane. Without it the rule would be wrong:
 block verification looks at the uniform draws and draft tokens of *later* positions before it settles for a shorter
 path, so noise met again at the same position in the next round would be conditioned on the first round's outcome.
-STACK makes a seed of its own for what a drafter decides within a round (`Noise.of_stack`).
 """
 
 from __future__ import annotations
@@ -78,8 +77,7 @@ class Noise:
         return key
 
     def of_stack(self, position: int) -> Noise:
-        """The noise of a drafter that judges guesses of its own in the round that begins there: it has nothing in
-        common with this one, nor with that of another round."""
+        """For what a drafter decides by a rule of its own in the round that begins there; independent of all else."""
         return Noise(self._key(position, Purpose.STACK, position))
 
     def uniform(self, position: int, purpose: Purpose, lane: int = 0, index: int = 0) -> float:

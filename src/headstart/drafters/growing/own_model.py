@@ -20,6 +20,7 @@ from headstart.drafters.growing.tree import GrowingTree
 from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
+from headstart.model.takeover import alike, take_over
 from headstart.types import Draft
 
 FEW = 8
@@ -86,7 +87,7 @@ class OwnCacheDrafter(Drafter):
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- it runs on a model of its own
         self._targets_cache = cache
-        self._copy = self._copy and self.cache.is_like(cache)
+        self._copy = self._copy and alike(self.cache, cache)
 
     def _waits(self, row: Row) -> bool:
         """Whether the target is about to read the text that this copy of it would have to read now, and could take over
@@ -98,7 +99,7 @@ class OwnCacheDrafter(Drafter):
         length, theirs = len(row.tokens) - 1 - row.unsettled, self._targets_cache
         if not self._copy or theirs is None or self.cache.lengths[slot] > length - FEW:
             return self.cache.lengths[slot]
-        return self.cache.take_from(theirs, row.slot, slot, length)
+        return take_over(self.cache, slot, theirs, row.slot, length)
 
     @property
     def _keeps_texts(self) -> bool:

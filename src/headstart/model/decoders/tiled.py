@@ -85,7 +85,7 @@ class TiledCache(Slots):
                 continue
             native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), is_bf16, shape.heads, *places)
 
-    def _copy(self, other: Slots, source: int, slot: int, length: int) -> None:
+    def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
         for layer, keys in self.keys.items():
             filled = length if keys.dim() == 4 else tiles
