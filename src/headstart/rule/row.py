@@ -27,8 +27,7 @@ class Row:
     prompt_tokens: int = field(default=0, kw_only=True)
     """How many of them are the prompt's."""
     unsettled: int = field(default=0, kw_only=True)
-    """How many of the last tokens have not come yet: a grammar leaves no other, or a drafter that is a target itself
-    has written them for a target that has not judged them (`headstart.Stack`). Those may be taken back."""
+    """How many of the last tokens have not come yet: a grammar leaves no other, or a stack's model wrote them."""
     sampling_state: SamplingState
     """The request's sampling processors, for drafters that draw from a distribution of their own."""
     noise: Noise
