@@ -112,8 +112,8 @@ class Target:
                 each step, unless a later one should do better; its last name may be "auto".
                 "auto" (default) is what is recommended for the target; else what `headstart doctor` found out here;
                 else n-gram lookup with the head that is bundled for SmolLM2-135M-Instruct or that the checkpoint
-                holds; else "suffix" and "ngram". It is never a second model that nothing has measured. `describe()` says
-                why.
+                holds; else "suffix" and "ngram". It is never a second model that nothing has measured. `describe()`
+                says why.
                 "none" or None drafts nothing.
                 "ngram", "suffix", "lookahead", "prediction" (the request's `Drafting.prediction`), "early-exit" (the
                 target's own first layers), "self-int4" (its own weights on 4 bits) and "mtp" (the head in its
