@@ -13,8 +13,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 HEAD = """# Results files
 
 Every file holds all runs of a measurement, with the command, the commit and the versions that made it.
-This page is made of these facts. [Figures](../../docs/figures.md) explains what was measured, and names the
-figures that have no file.
+This page is made of these facts. [Figures](../../docs/figures.md) explains what was measured, and names the figures
+that have no file.
 
 | File | Day | Commit | Processor | Command | Named by |
 |---|---|---|---|---|---|
