@@ -110,7 +110,7 @@ LIVING = [each for each in NAMED if each not in ("CHANGELOG.md", "docs/log.md")]
 """The documents that say how things are; the other two say how they were."""
 OF_OTHERS = ("vllm/", "srt/", "vendor/")
 """Where files of vLLM, SGLang and llama.cpp are."""
-FIELDS = {"ahead", "finish_reason", "json", "reasoning", "sampling", "seeds", "steps", "tools"}
+FIELDS = {"ahead", "finish_reason", "json", "reasoning", "sampling", "seeds", "steps", "toml", "tools"}
 """What follows `headstart.` in the name of a file or of a field that the server answers."""
 
 
