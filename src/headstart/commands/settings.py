@@ -87,7 +87,7 @@ def _sections(
     for key, value in given.items():
         if not isinstance(value, Mapping):
             hint = f"put it below the name of a section: [{COMMON}], or a command's such as [serve]"
-            raise InvalidOption(f"{path}: {key!r} stands outside of the sections", hint=hint)
+            raise InvalidOption(f"{path}: {key!r} is outside of the sections", hint=hint)
     reject_unknown(given, [COMMON, *root.commands], str(path))
     if given.get(COMMON):
         yield COMMON, given[COMMON], _known(root)
