@@ -40,7 +40,7 @@ def test_every_argument_matters() -> None:
         for lane in (0, 1, 2)
         for index in (0, 1)
     }
-    assert len(draws) == 3 * 3 * 3 * 3 * 2
+    assert len(draws) == 3 * 3 * len(Purpose) * 3 * 2
 
 
 @pytest.mark.parametrize("by", ["seed", "position", "lane", "index"])

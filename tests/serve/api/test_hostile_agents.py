@@ -89,7 +89,10 @@ def _nested(depth: int) -> dict[str, Any]:
 BOMBS: Mapping[str, tuple[Any, str | None]] = {
     "counts": ({"type": "string", "pattern": "((x{50}){50}){50}"}, "repetitions"),
     "properties": ({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(10_000)}}, "bytes"),
-    "alternatives": ({"type": "object", "properties": {f"p{n}": {"type": "integer"} for n in range(1200)}}, "items"),
+    "alternatives": (
+        {"type": "object", "properties": {f"p{n}": {"type": "integer"} for n in range(1200)}},
+        "give at most",
+    ),
     "levels": (_nested(50), "levels"),
     "references": ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, None),
     "outside": ({"$ref": "http://127.0.0.1:9/x.json"}, ""),

@@ -55,6 +55,8 @@ def header(engine: Described, *, command: str, note: str) -> Json:
 
 def _kind(drafter: Drafter) -> str:
     module = type(capabilities.in_turn(drafter)).__module__  # one that drafts ahead drafts what it would in turn
+    if module == "headstart.engine.stacked":  # made of other drafters, so it has no definition
+        return "stack"
     return next((name for name, kind in kinds().items() if kind.defined_in(module)), "other")
 
 

@@ -370,7 +370,8 @@ def _of_latent(latent: Latent, *, apart: bool) -> Named:
     found: Named = {module: (name,) for module, name in zip(latent.qkv, (first, "attn_kv_a_mqa"), strict=True)}
     found |= {latent.q_b: ("attn_q_b",), latent.out: ("attn_output",)}
     if apart:
-        return found | {f"{latent.kv_b}.weight": ("attn_k_b.weight", "attn_v_b.weight")}
+        both = {f"{latent.kv_b}.weight": ("attn_k_b.weight", "attn_v_b.weight")}
+        return found | both | {f"{latent.kv_b}.bias": ("attn_kv_b.bias",)}  # which no file has
     return found | {latent.kv_b: ("attn_kv_b",)}
 
 
