@@ -67,11 +67,12 @@ def test_a_group_shares_a_section_and_each_of_its_commands_has_one(here: Path) -
         ("[serve]\nprot = 1\n", "[serve] has no option 'prot'", "did you mean 'port'?"),
         ("[common]\nthread = 1\n", "[common] has no option 'thread'", "did you mean 'threads'?"),
         ("[servr]\nport = 1\n", "headstart.toml has no option 'servr'", "did you mean 'serve'?"),
-        ("port = 1\n", "'port' stands outside of the sections", "[serve]"),
+        ("port = 1\n", "'port' is outside of the sections", "[serve]"),
         ("[serve]\nverbose = 1\n", "verbose is 1", "true or false"),
         ("[serve]\nport = {a = 1}\n", "port is", "a number"),
         ("[serve]\nport = \n", "is no TOML", "port = 8080"),
         ("[common]\ntrust-remote-code = true\n", "was only found in this folder", "--config headstart.toml"),
+        ('[serve]\nledger = "../mine.json"\n', "was only found in this folder", "--config headstart.toml"),
     ],
 )
 def test_what_is_wrong_is_said(here: Path, text: str, message: str, hint: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import logging
 import os
@@ -13,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 import torch
 from support import families
-from support.gguf_files import Q, write
+from support.gguf_files import Q, stored_matrices, write
 from support.gguf_mixtures import MIXTURES
 
 import headstart as hs
@@ -88,6 +91,28 @@ def test_the_same_bits_from_the_file_as_from_memory(name: str, kind: Q, tmp_path
     assert first == right
     assert second == right
     assert the_file().stat().st_size > 4096
+
+
+def test_gate_and_up_in_blocks_of_different_types(tmp_path: Path) -> None:
+    """As many files mix them: a product of two parts, whose second one the file's object holds."""
+    model = families.random_model(MIXTURES["qwen3_moe"]())
+    rng = np.random.default_rng(0)
+    up = {name: shape for name, shape in stored_matrices(model) if name.endswith("ffn_up_exps.weight")}
+    blocks = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in up.items()}
+    assert blocks
+    source = write(
+        tmp_path / "m.gguf",
+        model,
+        kind=Q.Q4_0,
+        blocks={name: (gguf.quantize(values, Q.Q8_0), Q.Q8_0) for name, values in blocks.items()},
+    )
+    _, right = written(source, packed_file=False)
+    for _ in range(2):
+        target, found = written(source)
+        gc.collect()
+        assert found == right
+        again = target.engine("none").generate(PROMPT, GREEDY)
+        assert (again.tokens, again.logprobs) == right
 
 
 def test_the_file_is_made_once_and_shared(source: Path) -> None:
@@ -322,6 +347,34 @@ def test_files_that_were_not_used_for_longest_go(tmp_path: Path) -> None:
     left = [path.name for path in files()]
     assert len(left) == mapped.MOST
     assert {"3.products", "4.products", "5.products"} < set(left)
+
+
+def test_files_of_others_are_not_removed_in_vain(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where their room would not be enough, either, the experts are in memory."""
+    folder = cache_directory(mapped.KIND)
+    folder.mkdir(parents=True)
+    for number in range(2):
+        (folder / f"{number}.products").write_bytes(b"x")
+    monkeypatch.setattr(mapped, "_SPARE", 2**60)
+    _, found = written(source)
+    assert found == written(source, packed_file=False)[1]
+    assert [path.name for path in files()] == ["0.products", "1.products"]
+
+
+def test_files_of_others_make_room(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where memory alone would not do: that is asked before they go."""
+    folder = cache_directory(mapped.KIND)
+    folder.mkdir(parents=True)
+    (folder / "old.products").write_bytes(b"x" * 2**20)
+    usage = shutil.disk_usage(folder)
+    free = lambda _: usage._replace(free=mapped._SPARE + (0 if (folder / "old.products").exists() else 2**30))  # noqa: E731
+    experts = Target(source, max_length=96).checkpoint._experts(None)
+    assert experts is not None
+    monkeypatch.setattr(mapped.shutil, "disk_usage", free)
+    monkeypatch.setattr(experts, "bytes", 2**19)
+    assert experts.can_be()
+    experts._tidy()
+    assert not files()
 
 
 def test_what_a_stopped_process_left_goes(source: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -70,10 +71,13 @@ def _lock(descriptor: int) -> None:
         import msvcrt
 
         while True:
-            with suppress(OSError):
+            try:
                 msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-                return
-            time.sleep(0.1)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EDEADLK):  # somebody else has it
+                    time.sleep(0.1)
+                    continue
+            return
     else:
         import fcntl
 

@@ -36,6 +36,11 @@ _SECRET = {"api-key"}
 _TRUSTED = {"trust-remote-code", "vllm", "check"}
 """Options that run code which is not headstart's. A file that lies in the current folder may have come with something
 that was downloaded, so only a file that was named may set them."""
+_WRITTEN = {
+    "output", "html", "markdown", "trace", "suffix-store", "traffic", "ledger", "responses", "slot-save-path", "json",
+    "state", "index",
+}  # fmt: skip
+"""Options that name files to write. A file that was only found may name those below its own folder."""
 _NEVER = {"help", "help-all", "config", "show-config", "version", "install-completion", "show-completion"}
 
 
@@ -67,8 +72,17 @@ def settings_for(path: Path, words: list[str], ctx: typer.Context, *, trusted: b
             if key in _TRUSTED and value and not trusted:
                 hint = f"name the file: --config {path}; only then may it have code run that is not headstart's"
                 raise InvalidOption(f"{path} sets {key!r}, and was only found in this folder", hint=hint)
+            if key in _WRITTEN and isinstance(value, str) and not trusted and _leaves(value):
+                hint = f"name the file: --config {path}; only then may it have files written outside of its folder"
+                raise InvalidOption(f"{path} sets {key!r} to {value}, and was only found in this folder", hint=hint)
             found[options[key].name] = _value(value, options[key], f"{path}: {key}")
     return found
+
+
+def _leaves(value: str) -> bool:
+    """Whether a path leads out of the folder from which it is read."""
+    path = Path(value)
+    return path.is_absolute() or bool(path.anchor) or value.startswith("~") or ".." in path.parts
 
 
 def _read(path: Path) -> dict[str, Any]:

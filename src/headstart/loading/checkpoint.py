@@ -17,7 +17,7 @@ from headstart.model.codes import codes_of
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
 from headstart.model.kept.config import KeptConfig
-from headstart.model.kept.store import Passed
+from headstart.model.kept.store import Changed, Passed
 from headstart.model.kept.weights import kept_model
 from headstart.model.longrope import turns_by_length
 from headstart.model.memory import MemoryNeed
@@ -183,7 +183,10 @@ class Checkpoint:
         if size < mapped.WORTH_MAPPING:
             return None
         if self._facts is None and (folder := loading.config_folder(self.source)) is not None:
-            self._facts = Kept.of(str(folder)).facts  # of the hub's, as it lies on this machine
+            found = Kept.of(str(folder)).facts  # of the hub's, as it lies on this machine
+            if found is None or not found.get("weights"):
+                return None  # they are still to be fetched: which file will be theirs is not known yet
+            self._facts = found
         if self._facts is None:
             return None
         facts = {"of": "experts", **self._facts, **self._conditions(None, blocks), "length": None}
@@ -205,9 +208,11 @@ class Checkpoint:
         except UnsupportedModel as error:
             if experts is None or not experts.believed:
                 raise
-            log.warning("%s: %s; it is made again (%s)", self.label, experts.path, first_line(error))
-            experts.forget()
-            return self._new_runner(rounded, blocks, experts)
+            why = first_line(error)
+        # outside of the handler, whose error holds the first model and its file in memory
+        log.warning("%s: %s; it is made again (%s)", self.label, experts.path, why)
+        experts.forget()
+        return self._new_runner(rounded, blocks, experts)
 
     def _new_runner(self, rounded: str | None, blocks: tuple[str, ...], experts: MappedExperts | None) -> ModelRunner:
         model = loading.load_weights(
@@ -257,7 +262,7 @@ class Checkpoint:
         except Exception as error:  # whatever it is, the model is loaded as it was the first time, which says why
             log.warning("%s: what was kept of it cannot be used (%s)", self.label, first_line(error))
             self._kept.forget(conditions)
-            if experts is not None and experts.believed:
+            if isinstance(error, Changed) and experts is not None and experts.believed:
                 experts.forget()
             return None
 

@@ -10,7 +10,7 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,9 +65,12 @@ class MappedExperts:
         return cache_file(KIND, self.facts).with_suffix(".products")
 
     def can_be(self) -> bool:
-        """Whether there is a file, or room for one."""
+        """Whether there is a file, or there can be one: where it may be written, and has room once files of other
+        models are gone."""
         with suppress(OSError, RuntimeError):
-            return self.path.is_file() or self._has_room()
+            return self.path.is_file() or (
+                os.access(self._folder(), os.W_OK) and self._has_room(_bytes(self._others()))
+            )
         return False
 
     def file(self, model: Any, recipe: Recipe, kind: int) -> ProductFile | None:
@@ -135,23 +138,30 @@ class MappedExperts:
                     next(steps)
             writer.finish(self.facts)
 
-    def _has_room(self) -> bool:
-        """Whether the file fits on the disk, beside what others need of it."""
-        folder = next(each for each in self.path.parents if each.exists())
-        return shutil.disk_usage(folder).free >= self.bytes + _SPARE
+    def _folder(self) -> Path:
+        """That of the file, or what there is of the way to it."""
+        return next(each for each in self.path.parents if each.exists())
+
+    def _has_room(self, more: int = 0) -> bool:
+        """Whether the file fits on the disk, beside what others need of it. more: bytes that would be free, too."""
+        return shutil.disk_usage(self._folder()).free + more >= self.bytes + _SPARE
+
+    def _others(self) -> list[Path]:
+        """The files of other models, those that were not used for longest first."""
+        return sorted(self.path.parent.glob("*.products"), key=lambda each: each.stat().st_mtime)
 
     def _tidy(self) -> None:
         """Remove the remains of a process that was stopped while it made this file, and files that were not used for
         longest: those beyond the number that is kept, and as many as are needed for room."""
         for left in self.path.parent.glob(f".{self.path.name}-*"):
             left.unlink(missing_ok=True)
-        others = sorted((each.stat().st_mtime, each) for each in self.path.parent.glob("*.products"))
-        for _, each in others:
-            if len(others) < MOST and self._has_room():
+        others = self._others()
+        helps = self._has_room(_bytes(others))  # where it does not, the others are not removed in vain
+        for left, each in zip(range(len(others), 0, -1), others, strict=True):
+            if left < MOST and (not helps or self._has_room()):
                 break
             with suppress(OSError):  # Windows keeps a file that is mapped
                 each.unlink()
-            others = others[1:]
 
 
 def products_of(file: ProductFile, recipe: Recipe, index: int) -> tuple[list[Any], list[Any]]:
@@ -165,6 +175,11 @@ def products_of(file: ProductFile, recipe: Recipe, index: int) -> tuple[list[Any
     named = zip(_LAYERS, experts.shapes(recipe.width), strict=True)
     gate_up, down = (file.products(_name(index, name), experts.count, *shape) for name, shape in named)
     return gate_up, down
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    """What they take on the disk."""
+    return sum(each.stat().st_size for each in files)
 
 
 def _layers(recipe: Recipe) -> Iterator[int]:

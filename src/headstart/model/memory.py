@@ -147,4 +147,17 @@ def _cgroup_allowance() -> int | None:
         )
     except OSError:
         return None
-    return None if limit == "max" else max(int(limit) - int(used), 0)
+    if limit == "max":
+        return None
+    return max(int(limit) - int(used) + _pages_of_files(root), 0)
+
+
+def _pages_of_files(root: Path) -> int:
+    """Bytes of files that the control group's use counts, such as mapped experts, and that the system lets go of when
+    it needs them."""
+    try:
+        lines = (root / "memory.stat").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    found = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    return sum(int(found.get(name, 0)) for name in ("active_file", "inactive_file"))

@@ -64,6 +64,7 @@ class FusedDecoder:
 
             laid = partial(products_of, file, recipe)
             weights.tensors.append(file.memory)
+        self._file = file  # products of several parts point to structures that it holds
         self._layers = FusedLayers(owners, recipe.layers, weights, length, angles, laid).structs
         places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         if places is not None:

@@ -124,7 +124,8 @@ class ProductFile:
         return len(self.memory)
 
     def products(self, name: str, count: int, inputs: int, outputs: int) -> list[Product]:
-        """The products of a name, of which there must be so many of this shape. They live as long as `memory`.
+        """The products of a name, of which there must be so many of this shape. They live as long as this object
+        and `memory`.
 
         Raises:
             ValueError, KeyError, TypeError: what the file says does not fit.
