@@ -40,7 +40,7 @@ def run(*args: str, stdin: str | None = None) -> Result:
 
 
 def test_the_options_reach_load_and_the_request(engine: FakeEngine) -> None:
-    words = "-t T -d D --device cuda:1 --rule coupled -k 3 --tree top-k --stop one --seed 11"
+    words = "-m T -d D --device cuda:1 --rule coupled -k 3 --tree top-k --stop one --seed 11"
     result = run("prompt", *words.split())
     assert result.exit_code == 0, result.stderr
     given = {"device": "cuda:1", "rule": "coupled", "num_speculative_tokens": 3, "draft_tree": "top-k"}

@@ -175,6 +175,18 @@ def test_tokens_without_an_embedding_end_the_drafts_of_a_text(runner: Callable[.
     assert np.all(draft.q[:, VOCAB:].numpy() == 0)
 
 
+def test_a_model_that_lacks_tokens_has_a_drafter_that_draws(runner: Callable[..., ModelRunner]) -> None:
+    """The q of its drafter is as wide as the model, and the target is wider: a guess that is refused is replaced."""
+    made = stack(runner(*MODEL), draft_model(runner(*GUESSES)), 1, vocab_size=VOCAB + 2)
+    state = SamplingState(Sampling(temperature=1.0), (), VOCAB + 2, frozenset())
+    for number in range(40):
+        (draft,) = made.propose([Row(number, tuple(PROMPT), state, Noise(number), room=3, budget=Budget(3))])
+        assert len(draft) == 3
+        assert draft.q is not None
+        assert draft.q.shape[1] == VOCAB + 2
+        made.release(number)
+
+
 def test_it_observes_without_harm_and_says_what_it_weighs(runner: Callable[..., ModelRunner]) -> None:
     written = runner(*MODEL)
     made = stack(written, draft_model(runner(*GUESSES)))

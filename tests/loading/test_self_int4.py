@@ -44,3 +44,15 @@ def test_eight_bits_in_groups_are_nearer_than_four_and_say_what_they_are(tiny: C
     names, (floats, eight, four) = list(found), found.values()
     assert names[1:] == [f"rounded to int{bits} by 32; rows rounded to int8 by 32" for bits in (8, 4)]
     assert (eight - floats).norm() < 0.5 * (four - floats).norm()
+
+
+@pytest.mark.parametrize("drafter", ["self-int4", "self-int4(ngram)"])
+def test_a_seeds_text_depends_on_no_other_prompt(drafter: str, tiny: Callable[..., str]) -> None:
+    """A copy of the target could take over what it has read; in which step that is depends on who reads beside it."""
+    engine = Target(tiny("llama")).engine(drafter, prefill_chunk=16, pacing="fixed", num_speculative_tokens=3)
+    prompt, beside = [3 + n % 20 for n in range(18)], [5 + n % 11 for n in range(15)]
+    for seed in range(4):
+        sampling = hs.Sampling(max_tokens=12, temperature=1.0, seed=seed, ignore_eos=True)
+        alone = engine.generate(prompt, sampling)
+        _, together = engine.generate([beside, prompt], [hs.Sampling(max_tokens=12, ignore_eos=True), sampling])
+        assert together.tokens == alone.tokens

@@ -101,8 +101,6 @@ def generate(
         raise InvalidOption("--logprobs needs --json", hint="add --json: log-probabilities have no place in the text")
     sampling = structure.of(sampling)
     cli.check_outputs(trace, None)
-    if prompts is not None and words and target == "bundled":
-        target, words = words[0], []  # with a file of prompts no text is due
     items = read_prompts(_one_text(words, prompt, target), prompts, split=split)
     slots = min(options.max_batch_size, len(items))  # a slot takes the memory of a whole context
     with cli.past_outputs(suffix_store, drafter, replace(options, max_batch_size=slots)) as options:

@@ -161,6 +161,8 @@ class _Words:
         """Let the model be the first word, where it is; `typed` says that --model was on the command line."""
         assert self.option.others is not None
         least, most = self.option.others
+        if given.get("prompts") is not None:
+            least = 0  # with a file of prompts no text is due
         words = list(given[self.name] or ())
         if not typed and len(words) > least:
             given[self.target] = str(words.pop(0))

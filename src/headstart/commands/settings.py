@@ -33,12 +33,16 @@ NAME = "headstart.toml"
 COMMON = "common"
 _SECRET = {"api-key"}
 """Options whose values are not printed."""
-_TRUSTED = {"trust-remote-code", "vllm", "check"}
-"""Options that run code which is not headstart's. A file that lies in the current folder may have come with something
-that was downloaded, so only a file that was named may set them."""
+_TRUSTED = {
+    "trust-remote-code", "vllm", "check", "set",  # run code that is not headstart's
+    "endpoint", "against", "webhook", "api-key-env",  # send something to others
+    "host", "allowed-host", "cors-origin", "api-key", "api-key-file",  # let others in
+}  # fmt: skip
+"""Options that only a file which was named may set: one that lies in the current folder may have come with something
+that was downloaded."""
 _WRITTEN = {
     "output", "html", "markdown", "trace", "suffix-store", "traffic", "ledger", "responses", "slot-save-path", "json",
-    "state", "index",
+    "state", "index", "logs", "cache-hidden", "prometheus", "matrix",
 }  # fmt: skip
 """Options that name files to write. A file that was only found may name those below its own folder."""
 _NEVER = {"help", "help-all", "config", "show-config", "version", "install-completion", "show-completion"}
@@ -70,7 +74,7 @@ def settings_for(path: Path, words: list[str], ctx: typer.Context, *, trusted: b
             if key not in options:
                 continue  # it is another command's
             if key in _TRUSTED and value and not trusted:
-                hint = f"name the file: --config {path}; only then may it have code run that is not headstart's"
+                hint = f"name the file: --config {path}; only then may it set this"
                 raise InvalidOption(f"{path} sets {key!r}, and was only found in this folder", hint=hint)
             if key in _WRITTEN and isinstance(value, str) and not trusted and _leaves(value):
                 hint = f"name the file: --config {path}; only then may it have files written outside of its folder"
@@ -111,6 +115,10 @@ def _sections(
         below = [each for each in getattr(group, "commands", {}) if isinstance(values.get(each), Mapping)]
         own = {key: value for key, value in values.items() if key not in below}
         yield ".".join(words[:count]), own, _known(group)
+    if default := getattr(group, "default", ""):  # the command that is meant where none of the group's is named
+        name = ".".join([*words, default])
+        if isinstance(values.get(default), Mapping):
+            yield name, values[default], _known(group.commands[default])
 
 
 def _known(command: Any) -> list[str]:

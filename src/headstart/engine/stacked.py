@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.base.errors import DrafterFailed
 from headstart.drafters import Drafter, Observation, Row, capabilities
 from headstart.drafters.growing.own_model import FEW
 from headstart.engine.guarded_drafter import GuardedDrafter
@@ -114,25 +115,31 @@ class StackedDrafter(Drafter):
         self.cache.keeps_texts = self._targets_cache is not None and self._targets_cache.keeps_texts
         texts = {row.request: self._text(row) for row in rows if not self._waits(row)}
         while self._rounds.go_on(list(texts.values())):
-            self._loop.step()
+            if not self._loop.step():
+                raise DrafterFailed(f"{self.name}: no slot for the text of a draft", hint="report this")
         return [texts[row.request].draft() if row.request in texts else NO_DRAFT for row in rows]
 
     def _waits(self, row: Row) -> bool:
-        """Whether the target is about to read a text that a copy of it can take over in the next step."""
-        return self._copy and len(row.feed) > FEW and not row.unsettled
+        """Whether the target is about to read a text that a copy of it can take over in the next step. Not where a text
+        must be reproducible: in which step its prompt was read depends on other requests."""
+        return self._copy and len(row.feed) > FEW and not row.unsettled and not row.reproducible
 
     def release(self, request: int) -> None:
         text = self._texts.pop(request, None)
-        if text is not None and text.slot is not None:
+        if text is None:
+            return
+        if text.slot is not None:
             self._rounds.running = [text]
             self._loop.end(text, "cancelled")
+        elif text in self._rounds.waiting:
+            self._rounds.waiting.remove(text)
 
     def _text(self, row: Row) -> _Text:
         """The row's text, taken back to what it shares with what was written last, and with a draft to write."""
         text = self._texts.get(row.request)
         if text is None:
             text = self._texts[row.request] = _Text(row, self.model.max_length)
-            if self._copy and self._targets_cache is not None:
+            if self._copy and not row.reproducible and self._targets_cache is not None:
                 slot, length = self.cache.acquire(), len(row.tokens) - 1 - row.unsettled
                 text.admit(slot, take_over(self.cache, slot, self._targets_cache, row.slot, length))
         elif text.slot is not None:
@@ -272,5 +279,14 @@ class _Judge(HostJudge):
     def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[Outcome]:
         missing = self._vocab_size - logits.shape[-1]
         fit = F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:, : self._vocab_size]
+        if missing > 0:
+            drafts = [_widened(draft, missing) for draft in drafts]
         coupled = any(row.purpose is Purpose.TOKEN for row in rows)
         return self._coupled.outcomes(rows, drafts, fit) if coupled else super().outcomes(rows, drafts, fit)
+
+
+def _widened(draft: Draft, missing: int) -> Draft:
+    """A draft of the model's own drafter over the target's vocabulary, of which the model lacks so many tokens."""
+    if draft.q is None or draft.vocabulary is not None:
+        return draft
+    return replace(draft, q=F.pad(draft.q, (0, missing)))

@@ -183,7 +183,11 @@ class Assembly:
         found = defaultdict(list, {self.device: [self.target.need(slots, self.quantize)]})
         for name, draft in self.drafts.items():
             rounded = "int4" if name == SELF_INT4 else self.options.draft_quantize or "none"
-            found[self.draft_device].append(draft.need(slots, rounded))
+            need = draft.need(slots, rounded)
+            found[self.draft_device].append(need)
+            again = self.choice.models.count(name) - 1  # its weights are read once, but each has a cache of its own
+            if again > 0:
+                found[self.draft_device].append(MemoryNeed(need.name, 0, again * need.cache, again * need.states))
         return found
 
     def _fit(self) -> None:

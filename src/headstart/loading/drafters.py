@@ -95,6 +95,7 @@ def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Ch
 
     Raises:
         IncompatibleTokenizer: its tokens are not the target's.
+        InvalidOption: it has more of them, and a drafter that draws.
     """
     from headstart.engine.stacked import StackedDrafter  # few drafters are stacks
 
@@ -118,6 +119,12 @@ def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Ch
         store=None,
     )
     drafter = Cascade(_members(wanted.inner, inside, drafts, pace))
+    if model.vocab_size > context.target.vocab_size and any(map(capabilities.draws, capabilities.parts(drafter))):
+        raise InvalidOption(
+            f"drafter={wanted.name!r}: {wanted.source} has {model.vocab_size} tokens, and the target "
+            f"{context.target.vocab_size}, so none that is drawn can draft for it",
+            hint="let 'ngram' or 'suffix' draft for it, or name it alone",
+        )
     attach(drafter, model, cache)
     pacing = pace(wanted.name, model, cache, drafter)
     return StackedDrafter(

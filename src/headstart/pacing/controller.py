@@ -101,7 +101,7 @@ class AdaptivePacing(Pacing):
             budgets[row.request] = budget
             if together.tried is not None:
                 tried[row.request] = together.tried
-        if together.decided and together.tried is None:
+        if together.decided and together.tried is None and not self._shared.costs.doubtful:
             self._shared.decided_in(self._clock() - start, len(shared))
         teaches = together.decided and self._measures_next()
         sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()

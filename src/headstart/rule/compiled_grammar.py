@@ -124,9 +124,10 @@ class Compiled:
         """Whether the matcher in reserve is used up, so that the grammar should be compiled again beside the engine."""
         return self._costly and self._reserve is None
 
-    def fresh(self) -> Any:
-        """A matcher that shares nothing with any other; None where it would take too long to compile one now."""
-        if not self._costly:
+    def fresh(self, *, now: bool = False) -> Any:
+        """A matcher that shares nothing with any other; None where it would take too long to compile one. now: however
+        long that takes."""
+        if now or not self._costly:
             return self._made()
         found, self._reserve = self._reserve, None
         return found

@@ -93,9 +93,13 @@ class Grammar(Processor):
     def _rebuilt(self, path: Path) -> Grammar:
         """The value after these tokens, from a matcher that shares nothing with those that drafts have used."""
         first = self._compiled.fresh()
-        # Without one the newest that there is must do: its lexer knows other texts, none of which came to this limit
+        # Without one the newest that there is may do: its lexer knows other texts, none of which came to this limit
         matcher, tokens = (self._compiled.matcher() if first is None else first.deep_copy()), _tokens_of(path)
         taken = matcher.try_consume_tokens(tokens)
+        if first is None and matcher.is_error():  # of that only a fresh one convicts a text, whatever it takes
+            first = self._compiled.fresh(now=True)
+            matcher = first.deep_copy()
+            taken = matcher.try_consume_tokens(tokens)
         found = Grammar(self._compiled, path, matcher if taken == len(tokens) else None)
         if matcher.is_error():
             found._fail(matcher)

@@ -54,9 +54,14 @@ class Grammars:
         Raises:
             InvalidGrammar, InvalidOption: as above.
         """
+        key = _key(structure)
         with self._lock:
-            if (found := self._compiled.get(key := _key(structure))) is not None and found.spent:
-                del self._compiled[key]
+            found = self._compiled.get(key)
+        if found is not None and found.spent:
+            made = Compiled(key, self.tokens)  # requests that come meanwhile take the old one
+            with self._lock:
+                if key in self._compiled:
+                    self._compiled[key] = made
         self.processors(structure)
 
     def processors(self, structure: Structure) -> list[Processor]:

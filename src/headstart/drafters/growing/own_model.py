@@ -91,13 +91,14 @@ class OwnCacheDrafter(Drafter):
 
     def _waits(self, row: Row) -> bool:
         """Whether the target is about to read the text that this copy of it would have to read now, and could take over
-        after that: a draft can wait for a step."""
-        return self._copy and len(row.feed) > FEW and not row.unsettled
+        after that: a draft can wait for a step. Not where a text must be reproducible: in which step its prompt was
+        read depends on other requests."""
+        return self._copy and len(row.feed) > FEW and not row.unsettled and not row.reproducible
 
     def _taken_over(self, row: Row, slot: int) -> int:
         """Of a new text, what the slot holds: all that the target has read, where the model is a copy of it."""
         length, theirs = len(row.tokens) - 1 - row.unsettled, self._targets_cache
-        if not self._copy or theirs is None or self.cache.lengths[slot] > length - FEW:
+        if not self._copy or row.reproducible or theirs is None or self.cache.lengths[slot] > length - FEW:
             return self.cache.lengths[slot]
         return take_over(self.cache, slot, theirs, row.slot, length)
 

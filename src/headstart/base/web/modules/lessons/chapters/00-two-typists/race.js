@@ -88,17 +88,18 @@ function course(recorded, slow) {
   });
   const tracks = h("div.race-tracks", {}, lanes.map((each) => each.track));
   const texts = h("div.race", {}, lanes.map((each) => each.text));
-  return { lanes, tracks, texts, told, play, run, finish, show: (next) => { if (playing !== null) stop(); show(next); } };
+  const untouched = () => playing === null && time === 0;
+  return { lanes, tracks, texts, told, play, run, finish, untouched, show: (next) => { if (playing !== null) stop(); show(next); } };
 }
 
 /** The race as the first page shows it: it runs once by itself, in six seconds, and ends with its result. */
 export function hero(recorded) {
   const end = Math.max(recorded.plain.seconds, recorded.headstart.seconds);
   const slow = signal(Math.max(1, HERO / end));
-  const { tracks, texts, told, play, run, finish, show } = course(recorded, slow);
+  const { tracks, texts, told, play, run, finish, untouched, show } = course(recorded, slow);
   show(0);
   if (calm()) finish();
-  whenSeen(tracks, run);
+  whenSeen(tracks, () => untouched() && run());
   const { element } = figure({
     label: "The same model writes the same text twice",
     body: [tracks, texts, told],

@@ -15,7 +15,10 @@ export function flow(holder, towers, out) {
   const pieces = h("div", { "aria-hidden": "true" });
   const gaps = [...out.querySelectorAll(".tower-beyond.of-p")];
   const surpluses = [...towers.querySelectorAll(".tower.of-q .tower-beyond")];
+  let runs = [];
   const settle = () => {
+    runs.forEach((each) => each.cancel());
+    runs = [];
     pieces.remove();
     pieces.replaceChildren();
     gaps.forEach((gap) => gap.classList.remove("awaiting"));
@@ -45,7 +48,7 @@ export function flow(holder, towers, out) {
     });
     gaps.forEach((gap) => gap.classList.add("awaiting"));
     holder.append(pieces);
-    const runs = moves.map(([piece, from, into], n) =>
+    runs = moves.map(([piece, from, into], n) =>
       piece.animate([{ ...from, offset: 0 }, { ...from, offset: 0.15 }, { ...into, offset: 1 }],
         { duration: 1000 * SECONDS, delay: 150 * n, easing: "cubic-bezier(0.5, 0, 0.3, 1)", fill: "both" }));
     Promise.all(runs.map((each) => each.finished)).then(settle, () => {});

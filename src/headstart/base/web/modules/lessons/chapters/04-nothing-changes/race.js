@@ -27,7 +27,7 @@ export function once(p, q, after, rng) {
  */
 export function race(words, distributions) {
   const after = signal("residual");
-  const state = { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [] };
+  const state = { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [], number: 0 };
   const lanes = words.map((word) => lane(word));
   const path = svg("polyline", { class: "race-path", points: "" });
   const chart = trailChart(path);
@@ -50,6 +50,7 @@ export function race(words, distributions) {
   const shareOf = (i) => (state.drawn ? state.counts[i] / state.drawn : 0);
 
   function reset() {
+    state.number += 1;
     Object.assign(state, { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [] });
     draw();
   }
@@ -65,7 +66,9 @@ export function race(words, distributions) {
   function run(count) {
     const { p, q } = numeric();
     let left = count;
+    const begun = state.number;
     const some = (most) => {
+      if (begun !== state.number || !frame.element.isConnected) return; // begun again since, or on another page
       for (; left > 0 && most > 0; left--, most--) step(p, q);
       draw();
       if (left > 0) requestAnimationFrame(() => some(most || Math.ceil(count / 40)));
