@@ -135,11 +135,11 @@ def test_limits_in_words(words: str, says: str) -> None:
 
 
 def test_units_of_the_machine() -> None:
-    spelt = answers("--bandwidth 100 --flops 10 --parameters 1B -c 0.2")
+    spelt = answers("--bandwidth 100 --flops 10 --parameters 1B --draft-cost 0.2")
     assert spelt["batches"][0]["rows"][0]["plain"] == pytest.approx(50)  # 2 GB at 100 GB/s
     for same in ("1000M", "1e9", "1000000000", "1b"):
-        assert answers(f"--bandwidth 100 --flops 10 --parameters {same} -c 0.2") == spelt
-    narrow = answers("--bandwidth 100 --flops 10 --parameters 1B -c 0.2 --bytes-per-weight 1")
+        assert answers(f"--bandwidth 100 --flops 10 --parameters {same} --draft-cost 0.2") == spelt
+    narrow = answers("--bandwidth 100 --flops 10 --parameters 1B --draft-cost 0.2 --bytes-per-weight 1")
     assert narrow["batches"][0]["rows"][0]["plain"] == pytest.approx(100)
 
 
@@ -186,7 +186,7 @@ def test_json_says_what_theory_says() -> None:
     ("words", "says"),
     [
         ("-a 0.7 -a 0.3", ["alpha 0.7: Speculate.", "you are here", "How long a draft?"]),
-        ("-a 0.3 -c 0.5", ["Do not speculate"]),
+        ("-a 0.3 --draft-cost 0.5", ["Do not speculate"]),
         (f"{MACHINE} -b 1 -b 64 -T 0 -T 1", ["requests in a batch", "A toy shows the direction of the effect"]),
         ("--by-position 0.9,0.8", ["acceptance 0.9 0.8"]),
         ("--scenarios", ["the draft is too expensive", "text that changes"]),

@@ -40,7 +40,7 @@ def test_without_figures_it_compares_placements() -> None:
 
 
 def test_own_figures_are_answered_first_and_in_words() -> None:
-    found = text(f"--ssd --alpha 0.8 -k 5 -c 0.1 --hits 0.6,0.75,0.85 --plain-ms 4 {QUICK}")
+    found = text(f"--ssd --alpha 0.8 -k 5 --draft-cost 0.1 --hits 0.6,0.75,0.85 --plain-ms 4 {QUICK}")
     assert found.startswith("Draft ahead: ")
     assert "It hides 2.00 ms of drafting a round" in " ".join(found.split())
     assert "Tokens/s of a request" in found
@@ -52,14 +52,14 @@ def test_own_figures_are_answered_first_and_in_words() -> None:
 
 def test_it_says_plainly_when_it_loses_and_why() -> None:
     """Two cores: the target keeps one. By hand: 0.5 of a draft hidden against 0.8 of a slower verification."""
-    words = " ".join(text(f"--ssd -k 5 -c 0.1 --slow 0.8 --split {QUICK}").split())
+    words = " ".join(text(f"--ssd -k 5 --draft-cost 0.1 --slow 0.8 --split {QUICK}").split())
     assert words.startswith("Draft in turn: ahead loses")
     assert "hides 0.50 plain steps of drafting a round" in words
     assert "(0.80 plain steps) because the verification is slowed down" in words
 
 
 def test_misses_and_late_drafts_are_named_too() -> None:
-    assert "because misses are drafted for" in " ".join(text(f"--ssd -c 0.1 --hits 0.1 --fan-out 1 {QUICK}").split())
+    assert "because misses are drafted for" in " ".join(text(f"--ssd --draft-cost 0.1 --hits 0.1 --fan-out 1 {QUICK}").split())
     late = text(f"--ssd -k 5 --late wait --draft-costs 1:0.2,18:0.6 {QUICK}")
     assert "because the target waits for drafts" in " ".join(late.split())
 
@@ -106,7 +106,7 @@ def test_a_page_shows_the_lanes(tmp_path: Path) -> None:
         ("--ssd --placement moon", "there is no placement 'moon'", "the placements are"),
         ("--ssd --placement 70B --alpha 0.5", "--alpha has no part in a placement", "has its own figures"),
         ("--ssd -a 0.5 -a 0.6", "--ssd takes one --alpha", "once for each"),
-        ("--ssd -c 0.1 --draft-costs 1:0.1", "exclude each other", "by rows"),
+        ("--ssd --draft-cost 0.1 --draft-costs 1:0.1", "exclude each other", "by rows"),
         ("--ssd --draft-costs 2:0.1", "level: costs must begin", "from 1 row"),
         ("--ssd --hits 0.9,0.5", "does not rise", "among the first"),
         ("--ssd -a 0.8 --by-position 0.8,0.7", "exclude each other", "one of them"),

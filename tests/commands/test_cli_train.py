@@ -53,7 +53,7 @@ def test_the_options_arrive_and_the_next_command_is_named(
     assert result.exit_code == 0, result.output
     assert given == [options(target="T", output="O", data=("a.txt", "b.jsonl"), minutes=1.5)]
     assert "O: 7 steps, 70 tokens" in result.stdout
-    assert "headstart demo --target T --drafter O" in result.stdout
+    assert "headstart demo T --drafter O" in result.stdout
 
 
 def test_the_shape_of_a_draft_model_arrives(given: list[Training]) -> None:

@@ -163,7 +163,7 @@ def test_a_chat_under_rule_coupled_gives_the_same_text_at_any_temperature(browse
 
 def test_escape_stops_and_the_slot_is_free(reader: Reader, pair: Running) -> None:
     reader.tab.get_by_label("Guess ahead with the drafter").uncheck()
-    reader.set(tokens=1000)
+    reader.set(tokens=1000, temperature=0.8)
     reader.tab.locator(".ask .run").click()
     reader.tab.locator(".answer .tok.plain[data-index]").nth(3).wait_for(timeout=PATIENCE)
     reader.tab.keyboard.press("Escape")
@@ -175,7 +175,7 @@ def test_escape_stops_and_the_slot_is_free(reader: Reader, pair: Running) -> Non
 
 
 def test_the_end_of_the_last_run_is_not_said_of_one_that_is_written(reader: Reader) -> None:
-    reader.set(seed=5, tokens=8)
+    reader.set(seed=5, tokens=8, temperature=0.8)
     reader.run()
     end = reader.tab.locator(".end-words")
     assert end.inner_text() == "The limit on tokens ended the text."

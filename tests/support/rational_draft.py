@@ -44,8 +44,9 @@ class TokenCache(Slots):
         stored = self.stored[slot]
         stored[base : base + len(path)] = [stored[base + node] for node in path]
 
-    def _copy(self, source: int, slot: int, length: int) -> None:
-        self.stored[slot][:length] = self.stored[source][:length]
+    def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
+        assert isinstance(other, TokenCache)
+        self.stored[slot][:length] = other.stored[source][:length]
 
 
 class RationalRunner:
