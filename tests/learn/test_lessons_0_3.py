@@ -54,7 +54,7 @@ RACE = {
     },
 }
 WRONG: list[tuple[str, dict[str, Any], str]] = [  # exercise, answers by field in order, what must be said
-    ("00.1", {"passes": 14, "guessed": 8}, "So many passes it would take without guesses"),
+    ("00.1", {"passes": 14, "guessed": 8}, "That is the number of passes without guesses"),
     ("00.1", {"passes": 8, "guessed": 6}, "The other way round"),
     ("00.1", {"passes": 6, "guessed": 9}, "The passes are right"),
     ("01.1", {"ms": 0.0418}, "in seconds"),

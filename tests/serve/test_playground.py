@@ -211,9 +211,10 @@ def test_everything_works_by_keyboard(reader: Reader) -> None:
     keys.press("ArrowRight")
     assert reader.tab.locator(".why .token-card").is_visible()
     reader.tab.evaluate("document.activeElement.blur()")
-    for key, place in (("ArrowRight", "2 of"), ("ArrowRight", "3 of"), ("ArrowLeft", "2 of")):
+    begin = int(reader.tab.locator(".why .stepper-place").first.inner_text().split()[0])
+    for key, place in (("ArrowRight", begin + 1), ("ArrowRight", begin + 2), ("ArrowLeft", begin + 1)):
         keys.press(key)
-        assert reader.tab.locator(".why .stepper-place").first.inner_text().startswith(place)
+        assert reader.tab.locator(".why .stepper-place").first.inner_text().startswith(f"{place} of")
     reader.tab.locator(".round-strip").focus()
     keys.press("End")
     count = reader.tab.locator(".why .stepper-place").first.inner_text()

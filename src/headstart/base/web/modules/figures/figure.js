@@ -15,7 +15,7 @@ import { append, fill, h, signal } from "hs/base/dom";
  * @param {object} [options.steps] for a figure that is walked through: {count, show(i), words(i), first}; `show` draws
  *   step i, `words` says it, `first` is the step that is shown at first (default 0): the one that tells most. The arrow keys, Home, End and the space bar step while the figure has the focus.
  * @returns {{element: HTMLElement, update: () => void, step: {value: number}|null, go: (i: number) => void}}
- *   `update` must be called when the numbers change; `go` moves to a step; `step` can be watched.
+ *   `update` must be called when the numbers change; `go` moves to a step, and says it unless it is to be quiet; `step` can be watched.
  */
 export function figure({ label, title = false, body, controls, caption, table, steps }) {
   const element = h("div.figure", { role: "group", "aria-label": label, tabindex: steps ? "0" : undefined });
@@ -72,12 +72,12 @@ function stepperOf(steps, owner, after) {
     on.disabled = at.value >= count() - 1;
     after();
   };
-  const go = (to) => {
+  const go = (to, { quiet = false } = {}) => {
     const next = Math.max(0, Math.min(count() - 1, to));
     const moved = next !== at.value;
     at.value = next;
     show();
-    if (moved && steps.words) announce(steps.words(next));
+    if (moved && steps.words && !quiet) announce(steps.words(next));
   };
   const keys = { ArrowRight: 1, " ": 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
   owner.addEventListener("keydown", (event) => {

@@ -121,7 +121,15 @@ export function answerPanel(current, { onAgain, onHover }) {
       else onHover(shown, null, span);
     });
   }
-  return { element, round, token, actions, walk: (by) => walk(by), pickRound: (at) => go(at) };
+  const panel = { element, round, token, actions, quiet: false, walk: (by) => walk(by), pickRound };
+  return panel;
+
+  /** Choose a round without a word: nobody asked for it. */
+  function pickRound(at) {
+    panel.quiet = true;
+    go(at);
+    panel.quiet = false;
+  }
 
   function walk(by) {
     const steps = shown?.request ? judged(shown.request).map((step) => shown.request.steps.indexOf(step)) : [];

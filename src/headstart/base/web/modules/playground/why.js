@@ -16,9 +16,10 @@ export const shownOf = (run, index) => {
 
 /**
  * @param {signal} current the run that is shown.
- * @param {{round: signal, token: signal, walk: (by: number) => void}} answer
+ * @param {{round: signal, token: signal, quiet: boolean, walk: (by: number) => void}} answer
  */
-export function whyPanel(current, { round, token, walk }) {
+export function whyPanel(current, answer) {
+  const { round, token, walk } = answer;
   const [card, view] = [tokenCard(), roundView()];
   const place = h("span.stepper-place");
   const stepper = h("div.stepper", {}, button("←", () => walk(-1), { quiet: true, label: "The round before" }), place, button("→", () => walk(1), { quiet: true, label: "The next round" }));
@@ -38,7 +39,7 @@ export function whyPanel(current, { round, token, walk }) {
     card.element.hidden = !chosen;
     view.element.hidden = !step;
     if (chosen) card.set(shownOf(run, token.value));
-    if (step && step !== drawn) view.set(run.request, step);
+    if (step && step !== drawn) view.set(run.request, step, { quiet: answer.quiet });
     drawn = step ?? null;
   }
 

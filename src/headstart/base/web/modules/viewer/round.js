@@ -43,7 +43,7 @@ export function roundView() {
 
   const wordsOf = (event) => (event ? inWords(now.request, now.step, event) : "");
 
-  function set(request, step) {
+  function set(request, step, { quiet = false } = {}) {
     const index = request.steps.indexOf(step);
     Object.assign(now, { request, step, events: events(step), selected: null });
     fill(headline, headlineOf(request, step));
@@ -52,7 +52,7 @@ export function roundView() {
     fill(facts, factsOf(step));
     tree.element.hidden = step.tokens.length === 0;
     tree.set({ nodes: open(request, step, 0), path: [], root: request.text(rootToken(request, index)), selected: null, lit: [] });
-    picture.go(now.events.length - 1);
+    picture.go(now.events.length - 1, { quiet });
     drawClassic();
   }
 

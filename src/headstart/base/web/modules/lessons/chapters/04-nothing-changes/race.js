@@ -27,7 +27,7 @@ export function once(p, q, after, rng) {
  */
 export function race(words, distributions) {
   const after = signal("residual");
-  const state = { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [], number: 0 };
+  const state = { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [], number: 0, opening: false };
   const lanes = words.map((word) => lane(word));
   const path = svg("polyline", { class: "race-path", points: "" });
   const chart = trailChart(path);
@@ -51,6 +51,7 @@ export function race(words, distributions) {
 
   function reset() {
     state.number += 1;
+    state.opening = false;
     Object.assign(state, { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [] });
     draw();
   }
@@ -64,6 +65,7 @@ export function race(words, distributions) {
   }
 
   function run(count) {
+    if (state.opening) reset(); // what was drawn before anybody asked does not count
     const { p, q } = numeric();
     let left = count;
     const begun = state.number;
@@ -95,6 +97,7 @@ export function race(words, distributions) {
     reset();
     const { p, q } = numeric();
     for (let i = 0; i < FIRST; i++) step(p, q);
+    state.opening = true;
     draw();
   }
 
