@@ -59,7 +59,9 @@ def test_it_says_plainly_when_it_loses_and_why() -> None:
 
 
 def test_misses_and_late_drafts_are_named_too() -> None:
-    assert "because misses are drafted for" in " ".join(text(f"--ssd --draft-cost 0.1 --hits 0.1 --fan-out 1 {QUICK}").split())
+    assert "because misses are drafted for" in " ".join(
+        text(f"--ssd --draft-cost 0.1 --hits 0.1 --fan-out 1 {QUICK}").split()
+    )
     late = text(f"--ssd -k 5 --late wait --draft-costs 1:0.2,18:0.6 {QUICK}")
     assert "because the target waits for drafts" in " ".join(late.split())
 

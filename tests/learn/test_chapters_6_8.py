@@ -386,7 +386,7 @@ NEAR_MISSES = [
     ("06.1", {"a": "5", "b": "6", "c": "1.88"}, "every guess were looked at"),
     ("06.1", {"a": "3.36", "b": "6", "c": "1.88"}, "one term is missing"),
     ("06.1", {"a": "3.69", "b": "5", "c": "1.88"}, f"{ALPHA} = 1"),
-    ("06.2", {"zero": "0", "eight": "5", "nine": "10", "least": "0.75"}, "never brings nothing"),
+    ("06.2", {"zero": "0", "eight": "5", "nine": "10", "least": "0.75"}, "is never empty"),
     ("06.2", {"zero": "1", "eight": "1.25", "nine": "10", "least": "0.25"}, f"question is {ALPHA}"),
     ("06.3", {"drafted": "7/10", "judged": "7/10", "round": "11/4"}, "divide by all 16"),
     ("06.3", {"drafted": "7/16", "judged": "7/11", "round": "7/4"}, "tokens of the text as well"),
@@ -407,7 +407,7 @@ NEAR_MISSES = [
     ("08.2", {"drawn": "1", "copied": "1", "hot": "1"}, "all on one word"),
     ("08.3", {"alpha": "0.658"}, "the smaller one counts"),
     ("08.4", {"t0": "1", "t1": "1", "t2": "2", "t3": "3"}, "once"),
-    ("08.4", {"t0": "2", "t1": "3", "t2": "4", "t3": "1"}, "stands above"),
+    ("08.4", {"t0": "2", "t1": "3", "t2": "4", "t3": "1"}, "is above"),
     ("08.5", {"a": "sampled", "b": "greedy", "c": "speculative"}, "how could you know"),
     ("08.5", {"a": "greedy", "b": "open", "c": "open"}, "circle"),
 ]

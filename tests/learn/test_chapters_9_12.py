@@ -100,7 +100,7 @@ def test_a_tree_is_planted_by_keyboard_and_a_chain_is_not_enough(browser: Any, l
         tab.keyboard.press("ArrowRight")
     form.get_by_role("button", name="Check").click()
     assert not solved(tab, "09.1")
-    form.get_by_role("button", name="Begin anew").click()
+    form.get_by_role("button", name="Start again").click()
     for _ in range(2):
         add.focus()
         tab.keyboard.press("Enter")
