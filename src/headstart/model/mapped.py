@@ -157,8 +157,8 @@ class MappedExperts:
             left.unlink(missing_ok=True)
         others = self._others()
         helps = self._has_room(_bytes(others))  # where it does not, the others are not removed in vain
-        for left, each in zip(range(len(others), 0, -1), others, strict=True):
-            if left < MOST and (not helps or self._has_room()):
+        for count, each in zip(range(len(others), 0, -1), others, strict=True):
+            if count < MOST and (not helps or self._has_room()):
                 break
             with suppress(OSError):  # Windows keeps a file that is mapped
                 each.unlink()
