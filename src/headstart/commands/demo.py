@@ -46,7 +46,7 @@ _SAMPLING = Sampling(max_tokens=96, seed=0)
 _NEXT = (
     'headstart demo --prompt "class Matrix:"',
     'headstart generate "def add(a, b):" --stats',
-    "headstart demo --target MODEL --drafter MODEL     (paths or Hugging Face hub ids)",
+    "headstart demo MODEL --drafter MODEL     (paths or Hugging Face hub ids)",
 )
 
 

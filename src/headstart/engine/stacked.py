@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headstart.base.errors import DrafterFailed
 from headstart.drafters import Drafter, Observation, Row, capabilities
-from headstart.drafters.growing.own_model import FEW
+from headstart.drafters.growing.own_model import to_be_taken_over
 from headstart.engine.guarded_drafter import GuardedDrafter
 from headstart.engine.guards import GuardedPacing
 from headstart.engine.judging import HostJudge, Outcome
@@ -120,9 +120,7 @@ class StackedDrafter(Drafter):
         return [texts[row.request].draft() if row.request in texts else NO_DRAFT for row in rows]
 
     def _waits(self, row: Row) -> bool:
-        """Whether the target is about to read a text that a copy of it can take over in the next step. Not where a text
-        must be reproducible: in which step its prompt was read depends on other requests."""
-        return self._copy and len(row.feed) > FEW and not row.unsettled and not row.reproducible
+        return self._copy and to_be_taken_over(row)
 
     def release(self, request: int) -> None:
         text = self._texts.pop(request, None)

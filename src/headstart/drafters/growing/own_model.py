@@ -68,6 +68,13 @@ class CachedText:
         """The tokens that are still to be read."""
 
 
+def to_be_taken_over(row: Row) -> bool:
+    """Whether the target is about to read the text that a copy of it would have to read now, and could take over after
+    that: a draft can wait for a step. Not where a text must be reproducible: in which step its prompt was read depends
+    on other requests."""
+    return len(row.feed) > FEW and not row.unsettled and not row.reproducible
+
+
 class OwnCacheDrafter(Drafter):
     """A causal LM that drafts. A text is brought up to date by comparing tokens, so whatever was accepted, rejected or
     emitted since, only what is new is read. Where the target's cache keeps the texts of ended requests, so does this
@@ -90,10 +97,7 @@ class OwnCacheDrafter(Drafter):
         self._copy = self._copy and alike(self.cache, cache)
 
     def _waits(self, row: Row) -> bool:
-        """Whether the target is about to read the text that this copy of it would have to read now, and could take over
-        after that: a draft can wait for a step. Not where a text must be reproducible: in which step its prompt was
-        read depends on other requests."""
-        return self._copy and len(row.feed) > FEW and not row.unsettled and not row.reproducible
+        return self._copy and to_be_taken_over(row)
 
     def _taken_over(self, row: Row, slot: int) -> int:
         """Of a new text, what the slot holds: all that the target has read, where the model is a copy of it."""
