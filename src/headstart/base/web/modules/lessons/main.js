@@ -6,6 +6,7 @@ import { chapters } from "hs/lessons/chapters";
 import { hero } from "hs/lessons/chapters/00-two-typists/race";
 import { exercises, forgetExercises, isDone } from "hs/lessons/exercise";
 import { progress } from "hs/lessons/progress";
+import { roundBeside } from "hs/lessons/round";
 
 const TITLE = "Speculative decoding, taken apart";
 const VISITED = "visited";
@@ -157,6 +158,7 @@ function page(chapter) {
     h("p.crumb", {}, `Chapter ${number(chapter)} · ${chapter.minutes} minutes`),
     h("h1", chapter.title),
     h("p.lead", chapter.question),
+    roundBeside(chapter.round),
     append(h("article"), chapter.build()),
     chapter.sources?.length &&
       h("footer.sources", {}, h("h3", "Sources"), h("ul", {}, chapter.sources.map(({ text, url }) => h("li", {}, url ? h("a", { href: url, rel: "noreferrer" }, text) : text)))),
