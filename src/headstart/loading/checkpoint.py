@@ -134,8 +134,9 @@ class Checkpoint:
             return None
         return self._codes.packed_bytes(self.source, self.config, self.dtype, read=True)
 
-    def need(self, slots: int, quantize: str | None) -> MemoryNeed:
-        """Memory for a cache of so many slots, and for the weights where they are still to be read."""
+    def need(self, slots: int, quantize: str | None, rows: int = 0) -> MemoryNeed:
+        """Memory for a cache of so many slots, for a forward of so many rows, and for the weights where they are still
+        to be read."""
         weights = in_file = 0
         if not self._runners and self._codes is not None and self.blocks(quantize):
             weights = self._codes.packed_bytes(self.source, self.config, self.dtype)
@@ -148,7 +149,8 @@ class Checkpoint:
             sizes(self.config, self.dtype, slots=slots, length=self.length)
             for sizes in (loading.cache_bytes, loading.state_bytes)
         )
-        return MemoryNeed(self.label, weights - in_file, cache, states, in_file)
+        own = loading.forward_bytes(self.config, self.dtype, rows=rows, length=self.length) if rows else 0
+        return MemoryNeed(self.label, weights - in_file, cache, states, in_file, own)
 
     def runner(self, quantize: str | None) -> ModelRunner:
         """The model, ready to run. Its weights are read once.

@@ -19,6 +19,7 @@ from headstart.model.coded import fits_kernels
 from headstart.model.codes import codes_of, is_quantised
 from headstart.model.decoders import parts
 from headstart.model.decoders.attention import IMPLEMENTATION, register
+from headstart.model.decoders.tiled import buffer_bytes
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
 from headstart.model.kept.config import real
@@ -290,6 +291,12 @@ def state_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> 
         cache.cache_bytes(shapes, kept, slots=slots, capacity=length, dtype=dtype) for kept in (states, cache.NO_STATES)
     )
     return both - text
+
+
+def forward_bytes(config: Any, dtype: torch.dtype, *, rows: int, length: int) -> int:
+    """Bytes that a forward of so many rows takes for itself, nearly; 0 where no recipe says how wide they are."""
+    recipe = find_recipe(config)
+    return 0 if recipe is None else buffer_bytes(recipe, rows=rows, capacity=length, size=dtype.itemsize)
 
 
 def _kept(config: Any) -> tuple[Mapping[int, LayerShape], Mapping[int, StateShape]]:
