@@ -39,8 +39,6 @@ def small(target: str, prompts: str, *args: str) -> Result:
 
 
 def test_the_summary_and_the_files(target: str, prompts: str, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
-    pytest.importorskip("jinja2")
     result = small(
         target, prompts, "--drafter", "/no/such/draft", "--output", str(tmp_path / "a.json"), "--html",
         str(tmp_path / "a.html"), "--measure-all",
