@@ -103,8 +103,7 @@ def test_a_file_of_experts_is_kept_and_used(
 
 NOT_KEPT = {
     "apertus", "gpt2", "lfm3", "nemotron_h", "olmo_hybrid", "olmo_hybrid, no positions",
-    *(name for name, of in families.FAMILIES.items() if recipe_of(of()).experts),
-} - {"gemma4_text, experts", "gpt_oss", "mistral4"}  # fmt: skip
+}  # fmt: skip
 """Families that are probed at every start: numbers of activations, matrices by inputs, and tensors that files call
 otherwise than transformers, or hold apart where it joins them, as most do with those of each expert."""
 
