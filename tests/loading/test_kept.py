@@ -29,7 +29,6 @@ from headstart.model import native
 from headstart.model.kept import store
 from headstart.model.kept.config import KeptConfig
 from headstart.model.kept.tokenizer import KeptTokenizer
-from headstart.model.recipes import recipe_of
 
 GREEDY = hs.Sampling(max_tokens=12, temperature=0.0, ignore_eos=True, logprobs=0)
 PROMPT = [5, 6, 7, 8, 9, 3, 11]
