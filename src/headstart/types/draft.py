@@ -152,11 +152,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The rule's decision: the accepted nodes in order from the root, and the bonus token after them."""
+    """The rule's decision on a draft.
+
+    path: the accepted nodes, in order from the root.
+    bonus: the id of the token after them: the correction of a refused guess, or one more token.
+    """
 
     path: tuple[int, ...]
     bonus: int
 
     @property
     def accepted(self) -> int:
+        """How many nodes were accepted."""
         return len(self.path)

@@ -63,6 +63,7 @@ class Stats:
 
     @property
     def tokens_per_second(self) -> float:
+        """New tokens over `total_seconds`."""
         return self.tokens / self.total_seconds if self.total_seconds else 0.0
 
 
