@@ -111,6 +111,7 @@ class AheadDrafter(Drafter):
         self.name = PREFIX + inner.name
         self.default_budget = inner.default_budget
         self.taps, self.draws = capabilities.taps(inner), capabilities.draws(inner)
+        self.same_model = capabilities.same_model(inner)
         self._make_worker = worker
         self._open: set[int] = set()
         self._worker: Works | None = None

@@ -21,11 +21,7 @@ _MOST = 40
 
 
 def audit_page(record: Mapping[str, Any]) -> Page:
-    """The page of a certificate's record (`Certificate.record`, or what `audit -o` wrote).
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
-    """
+    """The page of a certificate's record (`Certificate.record`, or what `audit -o` wrote)."""
     subject, parts = record["subject"], record["parts"]
     page = Page("Losslessness certificate", str(subject.get("name", "")))
     verdict: Verdict = record["verdict"]
@@ -105,15 +101,14 @@ def _comparison(page: Page, part: Mapping[str, Any]) -> None:
 
 
 def _evidence(page: Page, curve: Sequence[Sequence[float]], level: float, unit: str) -> None:
-    figure = charts.lines(
-        {"capital": ([row[0] for row in curve], [max(float(row[1]), 1e-6) for row in curve])},
-        x=unit,
-        y="capital of the bets (log scale)",
-        reference=1 / level,
-    )
-    figure.update_yaxes(type="log")
     page.figure(
-        figure,
+        charts.lines(
+            {"capital": ([row[0] for row in curve], [max(float(row[1]), 1e-6) for row in curve])},
+            x=unit,
+            y="capital of the bets (log scale)",
+            reference=1 / level,
+            log_y=True,
+        ),
         caption=f"What a stake of 1 became. A lossless engine reaches the dashed line, {1 / level:g}, with probability "
         f"{level:g} at most; bets on an engine that is not grow without end.",
         alt=f"Capital of the bets by number of {unit}, ending at {float(curve[-1][1]):.3g}; {1 / level:g} is proof.",

@@ -24,11 +24,7 @@ _FORMATS = _PREDICTED | {"measured": ".2f", "error": "+.0%", "first token, ms": 
 
 
 def doctor_page(examination: Examination) -> Page:
-    """The page, still to be written.
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
-    """
+    """The page, still to be written."""
     page = Page(f"Will speculation help? ({examination.described['target']})", "headstart doctor")
     verdict = examination.verdict
     page.verdict(verdict.kind, verdict.headline, verdict.batch)
