@@ -70,7 +70,13 @@ def test_the_second_load_makes_no_modules_and_writes_the_same_bits(of: Any, tmp_
     assert second.checkpoint.weight_bytes == first.checkpoint.weight_bytes
 
 
-@pytest.mark.parametrize("name", sorted(families.FAMILIES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if place % 3 == 0 else pytest.mark.slow)
+        for place, name in enumerate(sorted(families.FAMILIES))
+    ],
+)
 def test_every_family_has_the_same_logits_or_is_probed_again(name: str, tmp_path: Path, made: list[str]) -> None:
     source = folder(tmp_path / "m", name)
     (_, right), (second, found) = written(source), written(source)
