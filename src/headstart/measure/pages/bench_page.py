@@ -24,11 +24,7 @@ _MAP_K = 12
 
 
 def bench_page(result: BenchResult, figures: Sequence[Figures]) -> Page:
-    """figures: of `summarise`, not empty.
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
-    """
+    """figures: of `summarise`, not empty."""
     overall = figures[0]
     facts = result.engine
     page = Page("How fast is it here?", f"{facts['target']} with drafter {facts['drafter']}, {facts['dtype']}")
@@ -137,7 +133,7 @@ def _add_map(page: Page, place: Here | None) -> None:
     table = theory.alpha_k_table(alphas, ks, place.c, place.v)
     best = place.best_k
     page.figure(
-        charts.heatmap(
+        charts.colour_map(
             ks,
             alphas,
             table,

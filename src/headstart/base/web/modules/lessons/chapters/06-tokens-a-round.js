@@ -103,6 +103,7 @@ export default {
   title: "How many tokens a round",
   minutes: 8,
   question: "How many tokens does one forward of the target give, and which of three “acceptance rates” tells you?",
+  round: { at: ["commit"], says: "This round gave four words: three guesses and one of the large model’s own. How many are they on average?" },
   sources: [
     { text: "Leviathan, Kalman, Matias 2023, equation 1", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Chen et al. 2023", url: "https://arxiv.org/abs/2302.01318" },

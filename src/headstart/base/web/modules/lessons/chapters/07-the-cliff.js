@@ -138,6 +138,7 @@ export default {
   title: "The α–K cliff",
   minutes: 11,
   question: "How much of the saved calls is left as time, how long should drafts be, and when is no draft the best draft?",
+  round: { at: ["draft", "verify"], says: "Four words for four draft steps and one pass. At a tenth of a plain step for each guess that is 4 / 1.4 = 2.86 times as fast; it depends on what the two steps cost." },
   sources: [
     { text: "Leviathan, Kalman, Matias 2023, theorem 3.8", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Chen et al. 2024 (Sequoia): a check that grows with its rows", url: "https://arxiv.org/abs/2402.12374" },

@@ -11,6 +11,7 @@ import { rounding } from "hs/lessons/chapters/08-good-guesses/rounding";
 import { sideBySide } from "hs/lessons/chapters/08-good-guesses/three-texts";
 import { formula, note, prose, section, summary, term } from "hs/lessons/parts";
 import { predict } from "hs/lessons/predict";
+import { REFUSED } from "hs/lessons/round";
 
 function guess() {
   return predict({
@@ -138,6 +139,7 @@ export default {
   title: "What makes guesses good",
   minutes: 9,
   question: "Why do some guesses pass and others fail: agreement, temperature, the kind of text, the way the draft guesses?",
+  round: { at: ["draft"], says: `“the” was a good guess, “${REFUSED.word}” a bad one: q = ${REFUSED.q} where the large model has p = ${REFUSED.p}. What makes q come near to p?` },
   sources: [
     { text: "Leviathan, Kalman, Matias 2023, corollary 3.6", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Zhou et al. 2024 (DistillSpec)", url: "https://arxiv.org/abs/2310.08461" },

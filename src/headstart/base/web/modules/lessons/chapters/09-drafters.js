@@ -109,6 +109,7 @@ export default {
   title: "Where drafts come from",
   minutes: 12,
   question: "Anything may guess. You will know the families, plant a tree of guesses, and see how to guess while the verdict is still out.",
+  round: { at: ["draft"], says: "“sat on the a” may come from anywhere: a small model, a copy, a head. The other three steps stay as they are." },
   exercises: ["09.1", "09.2", "09.3"],
   sources: [
     { text: "Leviathan, Kalman, Matias 2023: a small model drafts", url: "https://arxiv.org/abs/2211.17192" },

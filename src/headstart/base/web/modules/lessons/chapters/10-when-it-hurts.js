@@ -45,6 +45,7 @@ export default {
   title: "When it hurts",
   minutes: 9,
   question: "You can say for a given service whether to switch speculation on, and from what load on it costs more than it gives.",
+  round: { at: ["verify"], says: "Five rows in a pass are nearly free for one text. With eight texts at once they are forty." },
   sources: [
     { text: "Leviathan, Kalman, Matias 2023", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Williams, Waterman, Patterson 2009: Roofline", url: "https://doi.org/10.1145/1498765.1498785" },

@@ -84,6 +84,7 @@ export default {
   title: "Keep it good",
   minutes: 10,
   question: "You can tune speculation for a service, let K follow the text, and notice when the draft has become worse.",
+  round: { at: ["draft", "accept"], says: "Three of four guesses kept. Watch this number over thousands of requests, and you see when a draft no longer fits." },
   sources: [
     { text: "Shin, Ramdas, Rinaldo 2022: E-detectors", url: "https://arxiv.org/abs/2203.03532" },
     { text: "Hoeffding 1963", url: "https://doi.org/10.1080/01621459.1963.10500830" },

@@ -2,6 +2,7 @@
 
 import { breakEvenAlpha, speedup } from "hs/algorithm/theory";
 import { append, fill, h, svg, watch } from "hs/base/dom";
+import { strength } from "hs/figures/charts/map";
 import { figure } from "hs/figures/figure";
 import { sized } from "hs/figures/sized";
 import { MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
@@ -13,9 +14,6 @@ export const ALPHAS = Array.from({ length: 20 }, (_, i) => Number(((i + 0.5) * S
 export const LENGTHS = Array.from({ length: MOST }, (_, i) => i + 1);
 const [LEFT, TOP, BOTTOM, TALL] = [44, 8, 40, 320];
 const TOLD = [0.05, 0.25, 0.5, 0.75, 0.95];
-
-/** How strong the colour of a cell is, from 0 to 1, on a scale of ratios: four times as fast and a quarter are full. */
-const strength = (value) => Math.min(1, Math.abs(Math.log(value)) / Math.log(4));
 
 /** Rows: acceptances, the highest first; columns: draft lengths. */
 export const speeds = (c, v, alphas = [...ALPHAS].reverse()) => alphas.map((a) => LENGTHS.map((k) => speedup(a, k, c, v)));
@@ -79,7 +77,7 @@ function drawn(state, width) {
   const x = (k) => LEFT + (k - 0.5) * wide;
   const y = (alpha) => TOP + (1 - alpha) * TALL;
   const cells = speeds(c, v).flatMap((line, row) => line.map((value, column) => {
-    const place = { x: LEFT + column * wide, y: TOP + row * tall, width: wide + 0.5, height: tall + 0.5 };
+    const place = { x: LEFT + column * wide, y: TOP + row * tall, width: wide, height: tall };
     return svg(`rect.map-cell.${value > 1 ? "faster" : "slower"}`, { ...place, "fill-opacity": strength(value).toFixed(3) });
   }));
   const line = border(c, v);
