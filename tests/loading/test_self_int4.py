@@ -9,6 +9,7 @@ import torch
 
 import headstart as hs
 from headstart.base.errors import InvalidOption
+from headstart.drafters import capabilities
 from headstart.loading.load import Target
 from headstart.model import int4
 from headstart.model.packed import Segment
@@ -56,3 +57,10 @@ def test_a_seeds_text_depends_on_no_other_prompt(drafter: str, tiny: Callable[..
         alone = engine.generate(prompt, sampling)
         _, together = engine.generate([beside, prompt], [hs.Sampling(max_tokens=12, ignore_eos=True), sampling])
         assert together.tokens == alone.tokens
+
+
+@pytest.mark.parametrize("drafter", ["self-int4", "self-int4(ngram)", "ahead:self-int4", "ngram"])
+def test_pacing_knows_a_copy_of_the_target(drafter: str, tiny: Callable[..., str]) -> None:
+    """Also where it is in a stack, or drafts ahead and so reads the text by itself."""
+    engine = Target(tiny("llama")).engine(drafter, pacing="fixed")
+    assert capabilities.same_model(engine.drafter) == ("self-int4" in drafter)

@@ -83,6 +83,20 @@ def test_drafts_that_are_cheaper_than_their_profile_says_are_found_out(read: flo
     assert life.plain / life.spent > 1.5
 
 
+def test_a_copy_of_the_target_is_believed_to_guess_well_before_it_has() -> None:
+    """A stack's profile is measured on a text that nobody wrote, on which its own drafter is of little use: by it, a
+    token takes several times as long as on the texts that come."""
+    stack = StepCosts(FLAT, 0.0, {"self-int4": DraftCost(0.0013, 0.0011)})
+    life = Life({"self-int4": 0.0065}, read=0.0002, same_model={"self-int4"})
+    life.truth = CurrentCosts(stack, life.names)
+    for _ in range(4):
+        life.answer(130, 96, {"self-int4": 0.95})
+    assert life.plain / life.spent > 2.5
+    useless = Life({"self-int4": 0.0065}, same_model={"self-int4"})
+    useless.run(400, {"self-int4": 0.0})
+    assert useless.plain / useless.spent > 0.95  # what finding out costs is soon forgotten
+
+
 def test_a_context_to_read_does_not_keep_a_lone_draft_from_beginning() -> None:
     """It is read once, here for 1.2 target steps; the first draft alone would not be worth that."""
     life = Life({"draft": 0.003}, read=0.0003)

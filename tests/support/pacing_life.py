@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -31,17 +31,20 @@ class Life:
         coverage: dict[str, float] | None = None,
         waits: Callable[[np.random.Generator], float] = lambda rng: 0.0,
         seed: int = 0,
+        same_model: Collection[str] = (),
     ) -> None:
         """sources: seconds of a drafted token, in the order in which they are asked; read: of a token of context, of
         all but copying ones, which take no time; coverage: how often a source has a draft, 1 where it is not given;
-        waits: seconds that a forward waits for other work on the machine."""
+        waits: seconds that a forward waits for other work on the machine; same_model: sources that are the target at a
+        lower precision."""
         drafts = {name: DraftCost(0.0, token, read if token else 0.0, 0.1) for name, token in sources.items()}
         self.costs = StepCosts(rows, 0.0, drafts)
         self.coverage = coverage or {}
         self.known: dict[tuple[str, int], int] = {}
         self.names = list(sources)
         self.truth = CurrentCosts(self.costs, self.names)
-        self.pacing = AdaptivePacing([Source(name, limit) for name in sources], self.costs, clock=lambda: 0.0)
+        made = [Source(name, limit, same_model=name in same_model) for name in sources]
+        self.pacing = AdaptivePacing(made, self.costs, clock=lambda: 0.0)
         self.positions = [10] * batch
         self.index = 0
         self.spent = self.plain = 0.0

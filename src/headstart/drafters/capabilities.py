@@ -76,6 +76,12 @@ def beyond(drafter: Drafter, row: Row, tokens: Sequence[int], most: int) -> Draf
     return _given(drafter, "beyond", _no_guess)(row, tokens, most)
 
 
+def same_model(drafter: Drafter) -> bool:
+    """`same_model`: whether what guesses is the target itself at a lower precision, so that nearly every guess is right
+    where the text can be known at all. Pacing believes so before it has seen one."""
+    return bool(_given(drafter, "same_model", False))
+
+
 def reads_unsettled(drafter: Drafter) -> bool:
     """`reads_unsettled`: whether the rows that it is asked for may end with tokens that have not come (see
     `Row.unsettled`). A drafter that reads the text by itself reads them in the forward in which it reads x0, and

@@ -66,6 +66,7 @@ class DraftModel(ForeseeingModel):
         width, depth: of trees, see `TreePolicy`.
         residual: what drawn tokens leave to the target, if anything; for chains.
         copy: whether it is a copy of the target, which need not read what the target has read.
+        same_model: whether it is a copy, whatever it reads.
     """
 
     runner: ModelRunner
@@ -84,10 +85,12 @@ class DraftModel(ForeseeingModel):
         depth: int | None = None,
         residual: Residual | None = None,
         copy: bool = False,
+        same_model: bool = False,
     ) -> None:
         policy = policy_of(tree, chain=(5, LONGEST), trees=(32, MOST), width=width, depth=depth, residual=residual)
         super().__init__(runner, policy, vocab_size=vocab_size, slots=slots, budget=budget, chunk=chunk, copy=copy)
         self.name = name
+        self.same_model = same_model
 
 
 class ParallelDraft(GrowingModel):
@@ -188,4 +191,5 @@ def build(context: BuildContext) -> DraftModel | ParallelDraft:
         tree=context.tree or "none",
         residual=context.residual,
         copy=context.copy and not context.apart,
+        same_model=context.copy,
     )

@@ -61,6 +61,7 @@ class StackedDrafter(Drafter):
         vocab_size: entries of the target's logits.
         budget: tokens of a draft where the user chooses no number.
         copy: whether the model is a copy of the target, which need not read what the target has read.
+        same_model: whether it is a copy, whatever it reads.
     """
 
     draws = True
@@ -78,8 +79,10 @@ class StackedDrafter(Drafter):
         vocab_size: int,
         budget: int | None = None,
         copy: bool = False,
+        same_model: bool = False,
     ) -> None:
         self.name = name
+        self.same_model = same_model
         self._copy = copy
         self.default_budget = BUDGET if budget is None else budget
         self.model = model

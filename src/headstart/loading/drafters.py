@@ -136,6 +136,7 @@ def _stacked(wanted: DrafterSpec, context: BuildContext, drafts: Mapping[str, Ch
         vocab_size=context.target.vocab_size,
         budget=context.budget,
         copy=own and not context.apart,
+        same_model=own,
     )
 
 

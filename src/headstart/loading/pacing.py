@@ -72,7 +72,7 @@ def _source(part: Drafter, k: int | None) -> Source:
     sizes = tuple((nodes, depth) for nodes, depth in trees if nodes <= most)
     if trees and not sizes:  # less than its smallest tree is allowed: that is then its only size
         sizes = ((most, min(most, trees[0][1])),) if most else ()
-    return Source(part.name, most, sizes, partial(_may_draft, part))
+    return Source(part.name, most, sizes, partial(_may_draft, part), same_model=capabilities.same_model(part))
 
 
 def _may_draft(part: Drafter, row: Row) -> bool:

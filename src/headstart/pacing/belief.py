@@ -53,10 +53,12 @@ class SourcePrior:
     Args:
         sizes: (nodes, depth) of the drafts it can make, fewest nodes first.
         trees: whether these are trees, so that breadth has to be learnt as well.
+        right: guesses in a row that it is taken to have had right before its first round.
     """
 
-    def __init__(self, sizes: Sequence[tuple[int, int]], *, trees: bool = False) -> None:
-        self.weights: NDArray[Any] = _START
+    def __init__(self, sizes: Sequence[tuple[int, int]], *, trees: bool = False, right: int = 0) -> None:
+        start = _START * _ACCEPTED[right]
+        self.weights: NDArray[Any] = start / start.sum()
         """Belief [rate] to begin a request with, and to drift back to."""
         self._coverage = [NEW_SOURCE_SHARE, NEW_SOURCE_SHARE]  # after an answer without a draft, and after one with
         self._answers = [0, 0]
@@ -65,7 +67,7 @@ class SourcePrior:
         self.rounds = 0
         self.trees = TreeGains(sizes) if trees else None
         self._depths = np.minimum([depth for _, depth in sizes], MAX_DEPTH)
-        self._spread: NDArray[Any] = _START
+        self._spread = self.weights
         self._met = np.zeros(len(RATES))  # the sum of what rounds left believed that the prior has not learnt from
         self._unlearnt = 0
         self._seen = [0.0] * MAX_DEPTH

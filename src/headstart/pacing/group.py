@@ -18,6 +18,7 @@ from headstart.pacing.constants import (
     PRECISION,
     REFRESH_STEPS,
     RUNNING_SHARE,
+    SAME_MODEL_GUESSES,
     SETTLED_STEPS,
 )
 from headstart.pacing.costs import CurrentCosts
@@ -126,7 +127,12 @@ class Group:
     def __init__(self, sources: Sequence[Source], costs: CurrentCosts, *, lasting: bool = False) -> None:
         self.costs = costs
         self.priors = [
-            SourcePrior(source.sizes, trees=source.drafts_trees and len(source.sizes) > 1) for source in sources
+            SourcePrior(
+                source.sizes,
+                trees=source.drafts_trees and len(source.sizes) > 1,
+                right=SAME_MODEL_GUESSES if source.same_model else 0,
+            )
+            for source in sources
         ]
         self._sources = sources
         self._names = tuple(source.name for source in sources)

@@ -19,6 +19,7 @@ class Source:
         sizes: (nodes, depth) of the trees that it can draft, fewest nodes first; empty for chains, which have any
             length.
         may_draft: whether it is to be asked for a request; None is always.
+        same_model: whether it is the target itself at a lower precision.
 
     Raises:
         ValueError: a limit below 1.
@@ -30,11 +31,14 @@ class Source:
         limit: int,
         sizes: Sequence[tuple[int, int]] = (),
         may_draft: Callable[[Row], bool] | None = None,
+        *,
+        same_model: bool = False,
     ) -> None:
         if limit < 1:
             raise ValueError("a source that may draft nothing is none")
         self.name = name
         self.may_draft = may_draft
+        self.same_model = same_model
         self.drafts_trees = bool(sizes)
         self.sizes = tuple(sizes) or tuple((k, k) for k in range(1, min(limit, MAX_DEPTH) + 1))
         self.nodes, self.depths = (np.array(column) for column in zip(*self.sizes, strict=True))

@@ -13,7 +13,7 @@ const short = (value) => (Number.isFinite(value) ? String(Number(value.toPrecisi
  */
 export function barChart({ names, series, stacked = false, rule }) {
   const legend = h("ul.chart-legend", { "aria-hidden": "true" }, series.length > 1 && series.map(({ name }, i) => h("li", {}, h("span.bar-key", { class: lookOf(i), style: { "--hue": colourOf({}, i) } }), name)),
-    rule !== undefined && h("li", {}, h("span.bar-key.rule"), String(rule)));
+    rule !== undefined && h("li", {}, h("span.bar-key.rule"), `the line is ${short(rule)}`));
   const limit = stacked ? Math.max(...names.map((_, row) => sum(series, row)), 0) : limitOf(series, rule);
   const share = (value) => `${(100 * Math.max(0, Math.min(1, value / (limit || 1)))).toFixed(2)}%`;
   const rows = names.map((name, row) => h("div.bar-row", {}, h("div.bar-name", name),

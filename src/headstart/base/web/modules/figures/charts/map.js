@@ -49,7 +49,7 @@ function legendOf(z, middle, least, most) {
   const keys = middle === undefined ? [[`${z}: ${low} is pale, ${high} full colour`, "faster"]]
     : [[`below ${middle}`, "slower", low < middle], [`above ${middle}`, "faster", high > middle]].filter(([, , there]) => there);
   return h("ul.chart-legend", { "aria-hidden": "true" }, keys.map(([words, look]) => h("li", {}, h(`span.map-key.${look}`), words)),
-    middle !== undefined && h("li", `${z} from ${low} to ${high}; full colour from ${4 * middle} and to ${middle / 4}`));
+    middle !== undefined && h("li", `${z} from ${low} to ${high}; full colour at ${4 * middle} and at ${middle / 4}`));
 }
 
 const namesOf = (values, at, gap) => thinned(values.map((_, i) => i), at, gap);
