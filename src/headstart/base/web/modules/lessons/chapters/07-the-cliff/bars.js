@@ -11,7 +11,7 @@ const LENGTHS = Array.from({ length: MOST }, (_, i) => i + 1);
 const PRESETS = [
   { name: "The sweet spot", values: { alpha: 0.8, k: 5, c: 0.1, machine: "free" }, words: "a draft that is right four times in five, at a tenth of the price." },
   { name: "An expensive draft", values: { alpha: 0.7, k: 5, c: 0.5, machine: "free" }, words: "each guess costs half a token, and five of them cost more than they give. Only K = 1, 2 and 3 gain a little." },
-  { name: "A bad match", values: { alpha: 0.3, k: 5, c: 0.1, machine: "free" }, words: "most guesses fail, so the round gives little more than the target's own token." },
+  { name: "A bad match", values: { alpha: 0.3, k: 5, c: 0.1, machine: "free" }, words: "most guesses fail, so the round gives little more than the target’s own token." },
   { name: "A fast target", values: { alpha: 0.7, k: 5, c: 0.3, machine: "small" }, words: "the same draft beside a target that was made three times as fast: a guess costs three times as much of a token, and rows are no longer free." },
 ];
 
