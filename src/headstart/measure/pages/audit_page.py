@@ -16,6 +16,8 @@ _SHOWN = (
     "target", "drafter", "rule", "pacing", "dtype", "quantize", "decoder", "url", "model", "tokens_from", "asked",
 )  # fmt: skip
 """What is shown of the subject, where it is known."""
+_LEAST_SHOWN = 0.00005
+"""Of a total variation, what is not 0 in four digits."""
 _MOST = 40
 """Divergences shown; the JSON has more."""
 
@@ -70,10 +72,14 @@ def _sampling(page: Page, part: Mapping[str, Any]) -> None:
     if curve := part.get("e_value_by_completions"):
         _evidence(page, curve, part["settings"]["level"], "completions")
     tv = part["total_variation"]
-    page.text(
-        f"By the bets, the distribution of a token is off by at least {tv['at_least']:.4f} in total variation on "
-        f"average (confidence {1 - part['settings']['level']:.0%}); 0 says nothing was found."
-    )
+    confidence = f"confidence {1 - part['settings']['level']:.0%}"
+    if tv["at_least"] >= _LEAST_SHOWN:
+        page.text(
+            f"By the bets, the distribution of a token is off by at least {tv['at_least']:.4f} in total variation on "
+            f"average ({confidence})."
+        )
+    else:
+        page.text(f"The bets found no difference between the distributions of a token ({confidence}).")
     page.table(
         ["bias", "total variation", "caught", "completions needed"],
         [

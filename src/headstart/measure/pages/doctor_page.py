@@ -104,7 +104,7 @@ def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
         for one in ranked[:_SOME]
     }  # fmt: skip
     page.figure(
-        charts.lines(series, x="requests at once", y="speedup", reference=1.0),
+        charts.lines(series, x="requests at once", y="speedup", reference=1.0, log_x=True),
         caption="Predicted speedup by batch size, each time with the best length.",
         alt="A line per candidate; where it falls below 1, speculation stops paying.",
     )
@@ -125,7 +125,7 @@ def _target(page: Page, examination: Examination) -> None:
         )  # fmt: skip
         caption += " Measured were rows that have nothing in common; a row of a text is taken to cost as many of them."
     page.figure(
-        charts.lines(series, x="rows of a forward (n)", y="v(n)"),
+        charts.lines(series, x="rows of a forward (n)", y="v(n)", log_x=True),
         caption=caption,
         alt="v(n) by number of rows.",
     )

@@ -50,12 +50,13 @@ def lines(
     marks: Sequence[Mark] = (),
     dashed: Collection[str] = (),
     reference: float | None = None,
+    log_x: bool = False,
     log_y: bool = False,
 ) -> Chart:
     """A line per series (xs, ys), each point marked where there are few; NaN breaks a line.
 
     bands: per series the (low, high) around its ys, drawn as an area. dashed: the series that are predictions.
-    reference: a value of y to draw a dashed line at. log_y: y on a logarithmic scale.
+    reference: a value of y to draw a dashed line at. log_x, log_y: x, y on a logarithmic scale.
     """
     bands = bands or {}
     check_bounds(bands, series)
@@ -73,7 +74,7 @@ def lines(
         drawn.append(one)
     columns = ["series", x, y, "low", "high"][: 5 if bands else 3]
     content: dict[str, Any] = {"x": x, "y": y, "series": drawn, "marks": [asdict(mark) for mark in marks]}
-    content |= _unless_none(rule=reference) | ({"log": {"y": True}} if log_y else {})
+    content |= _unless_none(rule=reference) | {"log": {"x": log_x, "y": log_y}}
     return Chart("lines", content, thinned(columns, [row[: len(columns)] for row in rows]))
 
 

@@ -19,7 +19,7 @@ function lines({ x, y, series, marks = [], rule, diagonal, log = {}, ticks }) {
   const xs = all.map(([a]) => a).filter((a) => !log.x || a > 0);
   const bands = series.flatMap(({ band = [] }) => band.flatMap(([, low, high]) => [low, high])).filter((value) => Number.isFinite(value) && !(log.y && value <= 0));
   const ys = [...all.map(([, b]) => b), ...bands, ...marks.map((mark) => mark.y), ...(rule === undefined ? [] : [rule]), ...(ticks ? Object.values(ticks) : [])];
-  const across = { label: "", words: x, log: log.x, ...(counts(xs) ? { ...padded(xs), ticks: whole(xs) } : padded(xs, log.x)) };
+  const across = { label: "", words: x, log: log.x, ...padded(xs, log.x), ...ticksFor(xs, log.x) };
   const up = { label: "", words: y, log: log.y, ...padded(ys, log.y, { zero: !log.y }), ...named(ticks) };
   const chart = lineChart({
     x: across, y: up, diagonal, marks, height: 320, rule: rule === undefined ? undefined : { y: rule },
@@ -31,6 +31,12 @@ function lines({ x, y, series, marks = [], rule, diagonal, log = {}, ticks }) {
 }
 
 const counts = (xs) => xs.length > 0 && xs.every(Number.isInteger) && Math.max(...xs) - Math.min(...xs) <= 20;
+const distinct = (xs) => [...new Set(xs)].sort((a, b) => a - b);
+/** A logarithmic axis of few values names them; one that counts has no halves. */
+function ticksFor(xs, log) {
+  if (log) return distinct(xs).length <= FEW ? { ticks: distinct(xs) } : {};
+  return counts(xs) ? { ticks: whole(xs) } : {};
+}
 const whole = (xs) => Array.from({ length: Math.max(...xs) - Math.min(...xs) + 1 }, (_, i) => Math.min(...xs) + i);
 /** Ticks that have names: {"P50": 0.5}. */
 function named(ticks) {
@@ -43,8 +49,10 @@ function named(ticks) {
 function padded(values, log = false, { zero = false } = {}) {
   const [least, most] = values.length ? [Math.min(...values), Math.max(...values)] : [log ? 1 : 0, log ? 10 : 1];
   if (log) return { min: least / (least === most ? 2 : (most / least) ** 0.03), max: most * (least === most ? 2 : (most / least) ** 0.03) };
-  const room = (most - least || Math.abs(most) || 1) * 0.04;
-  return { min: zero && least >= 0 && least <= 0.35 * most ? 0 : least - room, max: most + room };
+  // values that are nearly the same must not look as if they were not
+  const span = Math.max(most - least, zero ? 0.1 * Math.max(Math.abs(least), Math.abs(most)) : 0) || Math.abs(most) || 1;
+  const [low, high] = [(least + most - span) / 2, (least + most + span) / 2];
+  return { min: zero && least >= 0 && least <= 0.35 * most ? 0 : low - 0.04 * span, max: high + 0.04 * span };
 }
 
 const bars = ({ names, series, stacked, rule, y, x }) => ({ ...barChart({ names, series, stacked, rule }), up: x ? `${y}, by ${x}` : y });
