@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
+import functools
 import inspect
+import re
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
 from support.guides import furnish
 
 import headstart
+from headstart import Target
 from headstart.drafters import Drafter
+from headstart.loading.options import EngineOptions, TargetOptions
 
 PUBLIC = {name: getattr(headstart, name) for name in headstart.__all__ if name not in ("__version__", "errors")}
 SHOWN = {**PUBLIC, "Drafter": Drafter}
@@ -48,13 +54,39 @@ def test_an_example_runs(name: str, text: str, folder: Path, monkeypatch: pytest
     assert not said, "".join(said)
 
 
+@pytest.mark.parametrize(("about", "options"), [(Target, TargetOptions), (Target.engine, EngineOptions)])
+def test_every_option_is_explained_where_it_is_given(about: Any, options: Any) -> None:
+    text = inspect.getdoc(about) or ""
+    missing = [each.name for each in dataclasses.fields(options) if f" {each.name}: " not in text]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", [name for name, each in PUBLIC.items() if dataclasses.is_dataclass(each)])
+def test_every_field_of_a_public_type_is_explained(name: str) -> None:
+    text = inspect.getdoc(PUBLIC[name]) or ""
+    missing = [
+        each.name
+        for each in dataclasses.fields(PUBLIC[name])
+        if not re.search(rf"^ *(?:\w+, )*{each.name}(?:, \w+)*: ", text, re.MULTILINE)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", [name for name, each in PUBLIC.items() if inspect.isclass(each)])
+def test_every_member_of_a_public_type_says_what_it_is(name: str) -> None:
+    members = {key: each for key, each in vars(PUBLIC[name]).items() if key[0] != "_"}
+    asked = (property, functools.cached_property, classmethod, FunctionType)
+    assert not [key for key, each in members.items() if isinstance(each, asked) and not inspect.getdoc(each)]
+
+
 def test_a_wrong_example_is_found() -> None:
     test = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, None)
     assert doctest.DocTestRunner(verbose=False).run(test, out=lambda _: None).failed == 1
 
 
 @pytest.mark.parametrize(
-    "name", ["load", "Target", "Engine", "Sampling", "Drafting", "Structure", "SuffixStore", "Drafter"]
+    "name",
+    ["load", "Target", "Engine", "Sampling", "Drafting", "Structure", "SuffixStore", "Drafter", "Ahead", "Stack"],
 )
 def test_what_a_user_calls_has_an_example(name: str) -> None:
     assert texts(name)

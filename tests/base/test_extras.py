@@ -102,7 +102,7 @@ def test_what_the_readme_installs_runs_every_command_that_it_shows() -> None:
 def test_the_hint_is_a_command_for_the_clone_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert extras.how_to_install("serve") == f'pip install -e "{ROOT}[serve]"'
     monkeypatch.setattr(extras, "CLONE", tmp_path)  # installed as a wheel: nothing says where the clone is
-    assert extras.how_to_install("report") == 'in a clone of headstart: pip install ".[report]"'
+    assert extras.how_to_install("fleet") == 'in a clone of headstart: pip install ".[fleet]"'
 
 
 BROUGHT_ALONG = {"markupsafe": "jinja2", "starlette": "fastapi", "tokenizers": "transformers"}
@@ -132,10 +132,9 @@ def imported(room: str) -> dict[str, str]:
 def test_each_wing_is_an_extra_of_what_it_needs_beside_the_core() -> None:
     core = {package for requirement in CORE for package in packages(requirement)}
     rooms = [path.name for path in (ROOT / "src" / "headstart").iterdir() if (path / "__init__.py").exists()]
-    report = packages("headstart[report]")
     for room in rooms:
         needs = imported(room)
-        declared = core | packages(f"headstart[{room}]") if room in EXTRAS else core | report
+        declared = core | packages(f"headstart[{room}]") if room in EXTRAS else {*core}
         if room == "commands":
             declared |= packages("headstart[serve]")  # the line that chat edits
         if room in ("model", "rule"):

@@ -95,7 +95,6 @@ def test_two_servers_need_no_weights(engine: hs.Engine) -> None:
 
 
 def test_a_page(target: str, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     page = tmp_path / "page.html"
     result = run("--target", target, "--drafter", "ngram", *QUICK, "--html", str(page))
     assert result.exit_code == 0, result.output
@@ -105,7 +104,6 @@ def test_a_page(target: str, tmp_path: Path) -> None:
 
 
 def test_a_page_of_every_part(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     from headstart.measure.pages.audit_page import audit_page
 
     sampling = {"temperature": 0.7, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}

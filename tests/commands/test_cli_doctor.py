@@ -38,9 +38,20 @@ def small(target: str, prompts: str, *args: str) -> Result:
     return run(*common, "--max-length", "96", "--max-batch-size", "2", "--seconds", "2", "--no-keep", *args)
 
 
+def test_it_says_how_long_it_takes_and_that_it_was_stopped(
+    target: str, prompts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headstart.measure.doctor.examination.examine", stopped)
+    result = small(target, prompts)
+    assert isinstance(result.exception, KeyboardInterrupt) or result.exit_code == 130
+    assert "This takes about 2 seconds, after the model is loaded" in result.stderr
+    assert "stopped: there is no verdict yet" in result.stderr
+
+
 def test_the_summary_and_the_files(target: str, prompts: str, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
-    pytest.importorskip("jinja2")
     result = small(
         target, prompts, "--drafter", "/no/such/draft", "--output", str(tmp_path / "a.json"), "--html",
         str(tmp_path / "a.html"), "--measure-all",

@@ -193,8 +193,6 @@ def test_json_says_what_theory_says() -> None:
     ],
 )
 def test_a_page(words: str, says: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
-    pytest.importorskip("jinja2")
     file = tmp_path / "new" / "page.html"
     result = run(f"{words} --html {file}")
     assert result.exit_code == 0, result.stderr
@@ -247,7 +245,6 @@ def test_bad_values_are_errors_with_a_hint(words: str, says: str) -> None:
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     result = run(f"--html {tmp_path}")
     assert result.exit_code == 2
     assert str(tmp_path) in result.stderr
@@ -274,7 +271,7 @@ def test_the_examples_stand_on_lines_of_their_own() -> None:
 def test_asking_for_help_computes_nothing() -> None:
     script = (
         "import sys, headstart.commands.simulate; "
-        "sys.exit(str(sorted({'torch', 'plotly', 'headstart.theory', 'headstart.learn.simulate'} & set(sys.modules))))"
+        "sys.exit(str(sorted({'torch', 'jinja2', 'headstart.theory', 'headstart.learn.simulate'} & set(sys.modules))))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.strip() == "[]"

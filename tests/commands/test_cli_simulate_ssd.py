@@ -87,7 +87,6 @@ def test_one_placement_in_detail() -> None:
 
 
 def test_a_page_shows_the_lanes(tmp_path: Path) -> None:
-    pytest.importorskip("plotly", reason="needs plotly: pip install -e '.[report]'")
     for name, words in (("own", "--hits 0.5,0.7,0.8"), ("all", "")):
         file = tmp_path / f"{name}.html"
         assert run(f"--ssd {words} --rounds 10 --html {file}").exit_code == 0

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from typer.testing import CliRunner, Result
 
 from headstart.base.errors import InvalidOption
 from headstart.commands.watch import seconds_of, watch
+from headstart.commands.watch_view import accepted
+from headstart.fleet.watch.counters import Counters
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(watch)
@@ -39,6 +42,16 @@ def server() -> Iterator[FakeServer]:
         engine.run(1000)
         found.text = engine.page() + SLOW
         yield found
+
+
+def test_positions_that_nothing_has_reached_are_not_shown() -> None:
+    counts = Counters(
+        "headstart", counts_drafts=True, drafts=4, drafted=12, accepted_per_position=(4, 2, 2, 0, 0, 0),
+        tested_per_position=(4, 4, 0, 2, 0, 0),
+    )  # fmt: skip
+    assert accepted(counts).plain == "100 50 ? 0%"
+    none_tested = replace(counts, tested_per_position=(0,) * 6)
+    assert accepted(none_tested).plain == "?%"
 
 
 def test_the_table_says_what_a_server_does(server: FakeServer) -> None:
@@ -163,7 +176,7 @@ def test_times() -> None:
 def test_the_command_line_waits_for_nothing_that_watch_needs() -> None:
     code = (
         "import sys, headstart.commands.watch; "
-        "sys.exit(sorted({'torch', 'prometheus_client', 'httpx2', 'plotly'} & set(sys.modules)) or 0)"
+        "sys.exit(sorted({'torch', 'prometheus_client', 'httpx2', 'jinja2'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

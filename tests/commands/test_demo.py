@@ -230,6 +230,14 @@ def test_a_replay_lasts_some_seconds_by_a_whole_factor(seconds: float, slower: f
     assert pace(replace(taken, prompt="", seconds=seconds)) == slower
 
 
+def test_a_run_in_which_something_cut_in_does_not_stand_still() -> None:
+    first, usual, spoilt = (
+        replace(recorded(FakeEngine()), prompt="", seconds=seconds) for seconds in (0.11, 0.15, 0.75)
+    )
+    assert pace(first, usual) == pace(first) == 23
+    assert pace(first, spoilt) == 3
+
+
 @pytest.mark.parametrize("size", [(100, 30), (50, 24), (100, 4)])
 def test_the_replay_fits_its_terminal(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(player, "_LAST_FRAME_SECONDS", 0.0)

@@ -12,7 +12,7 @@ from support.browser import opened, until
 from headstart.learn.pages import lessons as learn_page
 from headstart.learn.pages.lessons import TITLE, lessons_page, styles
 
-BUDGET = 720_000
+BUDGET = 500_000
 
 
 @pytest.fixture(scope="module")

@@ -125,3 +125,23 @@ def test_no_story_asks_for_a_drafter_whose_range_says_that_it_needs_what_the_sto
     page = at("09")
     assert "the text repeats nothing" not in page.locator("[data-exercise='09.3']").inner_text()
     assert "spiky" in page.get_by_role("region", name="The families side by side").inner_text()
+
+
+def test_one_sentence_goes_through_all_chapters_and_each_says_which_step_it_is_about(at: Any) -> None:
+    for chapter in at("00").evaluate("headstartLessons.chapters.map(({ id }) => id)"):
+        beside = at(chapter).get_by_label("Where this chapter is in the round")
+        steps = beside.locator("li").all_inner_texts()
+        assert [step.split("\n")[0] for step in steps] == ["Draft", "Verify", "Accept", "Commit"], chapter
+        assert steps[2].endswith("sat ✓ on ✓ the ✓ a ✗"), chapter
+        assert steps[3].endswith("the cat sat on the dog"), chapter
+        assert beside.locator("li[aria-current=step]").count() >= 1, chapter
+        assert len(beside.locator("p").inner_text().split()) > 8, chapter
+
+
+def test_the_numbers_of_the_sentence_are_those_of_the_ten_words(at: Any) -> None:
+    said = at("03").get_by_label("Where this chapter is in the round").locator("p").inner_text()
+    found = re.search(r"q = (\.\d+), .* p = (\.\d+), and the die showed (\.\d+): not below p/q = (\.\d+)", said)
+    assert found
+    q, p, die, limit = map(float, found.groups())
+    assert p / q == pytest.approx(limit, abs=0.005)
+    assert die >= limit

@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 import torch
+from support import families
+from support.gguf_mixtures import MIXTURES
 from support.tiny import random_model
 from transformers import AutoModelForCausalLM
 
 from headstart.model import native
+from headstart.model.cache import cache_bytes
 from headstart.model.heads.medusa import HeadWeights, MedusaHeads
-from headstart.model.loading import adopt
+from headstart.model.loading import adopt, forward_bytes
 from headstart.model.memory import bytes_of, free_bytes, release_files
 from headstart.model.native.memory import aligned
+from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.model.threads import use_threads
 
@@ -103,3 +109,30 @@ def test_memory_of_the_kernels_is_aligned_and_as_large_as_asked(size: int) -> No
     assert memory.data_ptr() % 64 == 0
     memory[:size] = 7
     assert int(memory[:size].sum(dtype=torch.int64)) == 7 * size
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "glm4_moe_lite", "qwen3_5_moe"])
+def test_what_a_forward_takes_for_its_rows(name: str) -> None:
+    """The estimate from the config against the private memory by which a process grows at its first prompt."""
+    if not native.available():
+        pytest.skip("no row kernels here")
+    config = MIXTURES[name]()
+    config.num_experts_per_tok, config.moe_intermediate_size = 8, 512
+    model = families.random_model(config)
+    runner = ModelRunner(adopt(model), max_length=256)
+    cache, process, rows = runner.new_cache(8), psutil.Process(), 8 * 250
+    segments = [Segment(cache.acquire(), tuple(range(3, 53)) * 5) for _ in range(8)]
+    grown = 0
+
+    def forward() -> None:  # in a thread of its own, which has no buffers of an earlier forward
+        nonlocal grown
+        before = process.memory_full_info().uss
+        runner.forward(segments, cache)
+        grown = process.memory_full_info().uss - before
+
+    thread = Thread(target=forward)
+    thread.start()
+    thread.join()
+    taken = forward_bytes(config, torch.float32, rows=rows, length=256)
+    kept = cache_bytes(runner.shapes, runner._decoder.states, slots=8, capacity=256, dtype=torch.float32)
+    assert 0.6 * (grown - kept) < taken < 1.6 * grown, (grown, kept, taken)

@@ -1,11 +1,13 @@
 // Kernels of another processor, run by an emulator for a program of this one. Both have the same addresses: memory that a
-// kernel asks for and that is not there yet is copied from the program, page by page, and what the kernel has changed is sent
-// back when it returns. Linked with the kernels; emulated.py is the other side of the pipe.
+// kernel asks for and that is not there yet is copied from the program, which gives it as an open file, and what the kernel
+// has changed is written back when it returns. Linked with the kernels; emulated.py is the other side of the pipe.
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <sys/mman.h>
@@ -40,6 +42,7 @@ const Named KERNELS[] = {NAMED(activate),     NAMED(forward),      NAMED(gather)
 
 constexpr uint64_t PAGE = 4096;
 constexpr int64_t MOST = 1 << 18;  // pages of one call: 1 GB
+constexpr int64_t AHEAD = 16;      // pages copied at once: a fault costs an emulator more than they do
 
 // Pages of the program that are here, by hash of their address; `before` is what one held before it was written to.
 struct Page {
@@ -49,6 +52,7 @@ struct Page {
 Page pages[2 * MOST];
 int64_t places[MOST], count;
 uint8_t *room;  // of what is kept of pages
+int memory;     // the program's, as a file
 volatile int busy;
 
 void all(bool writes, void *at, size_t bytes) {
@@ -63,13 +67,6 @@ void all(bool writes, void *at, size_t bytes) {
 template <class T>
 void send(T value) { all(true, &value, sizeof value); }
 
-template <class T>
-T received() {
-    T value;
-    all(false, &value, sizeof value);
-    return value;
-}
-
 Page &page_of(uint64_t address) {
     uint64_t place = address / PAGE * 0x9E3779B97F4A7C15u >> 45;
     while (pages[place].address && pages[place].address != address) place = (place + 1) % (2 * MOST);
@@ -77,7 +74,15 @@ Page &page_of(uint64_t address) {
     return pages[place];
 }
 
-// A page that is not here is copied. One that is here was to be written to, or has just come for another thread.
+// How many pages from this one on are not here, and are not the driver's own either.
+int64_t absent(uint64_t address) {
+    for (int64_t n = 0; n < AHEAD; n++, address += PAGE)
+        if (page_of(address).address || !msync((void *)address, PAGE, MS_ASYNC) || errno != ENOMEM) return n;
+    return AHEAD;
+}
+
+// A page that is not here is copied, and those behind it. One that is here was to be written to, or has just come for
+// another thread.
 void fault(int, siginfo_t *info, void *) {
     const uint64_t address = uint64_t(info->si_addr) / PAGE * PAGE;
     while (__sync_lock_test_and_set(&busy, 1)) {}
@@ -88,23 +93,23 @@ void fault(int, siginfo_t *info, void *) {
         std::memcpy(page.before, (const void *)address, PAGE);
         mprotect((void *)address, PAGE, PROT_READ | PROT_WRITE);
     } else if (!page.address) {
-        send('P');
-        send(address);
-        if (address == 0 || count == MOST || !received<uint8_t>()) {
+        const size_t most = size_t(absent(address)) * PAGE;
+        void *const whole = mmap(nullptr, AHEAD * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        const ssize_t bytes = address ? pread(memory, whole, most, off_t(address)) / ssize_t(PAGE) * ssize_t(PAGE) : 0;
+        if (bytes <= 0 || count + AHEAD > MOST) {
             std::fprintf(stderr, "a kernel asks for %p, which is no memory of the program\n", info->si_addr);
             _exit(4);
         }
-        void *const whole = mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        all(false, whole, PAGE);
-        mprotect(whole, PAGE, PROT_READ);
-        mremap(whole, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)address);  // other threads see all of it or nothing
-        page.address = address;
-        count++;
+        mprotect(whole, size_t(bytes), PROT_READ);
+        // Other threads see all of it or nothing.
+        mremap(whole, size_t(bytes), size_t(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, (void *)address);
+        munmap((uint8_t *)whole + bytes, size_t(AHEAD * PAGE - bytes));
+        for (uint64_t each = address; each < address + uint64_t(bytes); each += PAGE, count++) page_of(each).address = each;
     }
     __sync_lock_release(&busy);
 }
 
-// Sends what has changed, byte by byte: the rest of a page may have changed in the program meanwhile.
+// Writes what has changed, byte by byte: the rest of a page may have changed in the program meanwhile.
 void give_back() {
     for (int64_t i = 0; i < count; i++) {
         Page &page = pages[places[i]];
@@ -112,10 +117,7 @@ void give_back() {
         for (uint64_t from = 0, to; page.before && from < PAGE; from = to) {
             for (to = from; to < PAGE && (now[to] != page.before[to]) == (now[from] != page.before[from]);) to++;
             if (now[from] == page.before[from]) continue;
-            send('W');
-            send(page.address + from);
-            send(to - from);
-            all(true, (void *)(now + from), to - from);
+            if (pwrite(memory, now + from, to - from, off_t(page.address + from)) != ssize_t(to - from)) _exit(3);
         }
         munmap((void *)page.address, PAGE);
         page = Page{};
@@ -130,7 +132,8 @@ int64_t call(void (*function)(), const int64_t *a) {
 
 }  // namespace
 
-int main() {
+int main(int, char **arguments) {
+    memory = std::atoi(arguments[1]);
     uint8_t *const kept = (uint8_t *)mmap(nullptr, MOST * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     struct sigaction action = {};
     action.sa_sigaction = fault;
@@ -154,7 +157,6 @@ int main() {
         room = kept;
         const int64_t result = call(kernel->function, asked.arguments);
         if (!asked.text) give_back();
-        send('R');
         send(asked.text ? int64_t(std::strlen((const char *)result)) : result);
         if (asked.text) all(true, (void *)result, std::strlen((const char *)result));
     }

@@ -38,7 +38,6 @@ PROCESSORS = {"neon": "cortex-a72", "dotprod": "neoverse-n1", "i8mm": "max,pauth
 LEVELS = {level.name: level for level in levels_of("aarch64")}
 
 DRIVER = Path(__file__).with_suffix(".cpp")
-_PAGE = 4096
 
 
 def lacking() -> str | None:
@@ -75,10 +74,11 @@ class Emulated:
     """A library whose functions run in an emulator: what `ctypes.CDLL` is for one that runs here."""
 
     def __init__(self, path: str | Path, processor: str) -> None:
-        command = [EMULATOR, "-cpu", processor, str(path)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        memory = os.open("/proc/self/mem", os.O_RDWR)
+        command = [EMULATOR, "-cpu", processor, str(path), str(memory)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(memory,))
+        os.close(memory)
         self._lock = threading.Lock()
-        self._memory = os.open("/proc/self/mem", os.O_RDONLY)
 
     def __getattr__(self, name: str) -> _Function:
         if not name.startswith("headstart_"):
@@ -88,37 +88,15 @@ class Emulated:
     def close(self) -> None:
         with self._process:
             self._process.kill()
-        os.close(self._memory)
 
     def _call(self, name: str, arguments: list[int], *, text: bool) -> int | bytes:
         assert self._process.stdin is not None
         with self._lock:
             padded = arguments + [0] * (10 - len(arguments))
-            self._send(struct.pack("=24s10qq", name.encode(), *padded, text))
-            while (what := self._take("c")) != b"R":
-                address = self._take("Q")
-                if what == b"P":
-                    self._send_page(address)
-                else:
-                    changed = self._read(self._take("Q"))
-                    ctypes.memmove(address, changed, len(changed))
-            result: int = self._take("q")
+            self._process.stdin.write(struct.pack("=24s10qq", name.encode(), *padded, text))
+            self._process.stdin.flush()
+            result: int = struct.unpack("=q", self._read(8))[0]
             return self._read(result) if text else result
-
-    def _send_page(self, address: int) -> None:
-        try:
-            page = os.pread(self._memory, _PAGE, address)
-        except OSError:
-            page = b""
-        self._send(b"\1" + page if len(page) == _PAGE else b"\0")
-
-    def _send(self, message: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(message)
-        self._process.stdin.flush()
-
-    def _take(self, form: str) -> Any:
-        return struct.unpack(f"={form}", self._read(struct.calcsize(form)))[0]
 
     def _read(self, size: int) -> bytes:
         assert self._process.stdout is not None
@@ -150,7 +128,8 @@ class _Function:
 def _number(argument: Any) -> int:
     if argument is None:
         return 0
-    return ctypes.addressof(argument) if isinstance(argument, ctypes.Structure) else int(argument)
+    held = isinstance(argument, ctypes.Structure | ctypes.Array)
+    return ctypes.addressof(argument) if held else int(argument)
 
 
 @functools.cache

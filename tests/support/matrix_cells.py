@@ -609,49 +609,51 @@ WRITER = "python tools/exactness_matrix.py"
 _PAGE = """\
 # The exactness matrix
 
-Every drafter, under both rules, with every sampling parameter, in both batch shapes: what comes out is what the target
-alone would have written. Each cell is a test, run in float32 with
+headstart writes the text that the target alone would write, with every drafter, under both rules, with every sampling
+parameter, and in both batch shapes. Each cell of the tables below is a test. The tests run in float32 with
 
     {command}
 
-This page is written by `{writer}` from what `tests/support/matrix_cells.py` declares; a test fails if it
-is not up to date.
+`{writer}` writes this page from `tests/support/matrix_cells.py`.
+A test fails if the page is not up to date.
 
 - **identity**: greedy texts equal those of transformers' `generate`, token for token: plain, and with penalties, bias,
   stop strings, EOS and `min_tokens`.
-- **distribution**: every sampled token is held against its own distribution: transformers' forward and transformers'
-    processors for just
-  the text before it (presence and frequency penalties, which transformers does not have, are written out). Chi-square
-  tests look at tokens by context, by rank, by what a copy of the text would write, by what was written just before, and
-  by what the drafter was in favour of. A cell fails at p < 3·10⁻⁷; no token of probability 0 may ever come.
-- **ends**: besides, each text ends just where it must, with the right reason and the right text, also in the middle of
-  an accepted block, which has to happen.
-- **values**: besides, log-probabilities, raw and processed, are those of transformers.
+- **distribution**: every sampled token is compared with its own distribution, which transformers' forward and
+  processors compute from the text before it. (Presence and frequency penalties, which transformers does not have, are
+  computed separately.) Chi-square tests group the tokens by context, by rank, by what a copy of the text would write,
+  by the token before, and by what the drafter favoured. A cell fails at p < 3·10⁻⁷, or if a token of probability 0 ever
+  comes.
+- **ends**: each text also ends exactly where it must, with the right reason and the right text. This has to happen in
+  the middle of an accepted block too.
+- **values**: log-probabilities, raw and processed, are also those of transformers.
 
-A cell holds for a ragged batch of up to {slots} requests, prompts of {lengths} tokens and all settings mixed,
-and for batch 1, where the same seeds must give the same tokens. In each cell of a drafter some of its guesses were
-accepted and some rejected. The last two columns run under adaptive pacing, the default of `headstart.load`; in the
-others every step drafts as much as it can. The tests are tested, too: wrong rules that engines have had (resampling
-from p, typical acceptance, penalties that do not see the draft, ends overlooked in a block, ...) are planted, and must
-be found.
+Each test runs a ragged batch of up to {slots} requests, with prompts of {lengths} tokens and all settings
+mixed. It then runs the requests one at a time, and the same seeds must give the same tokens. In every cell some guesses
+of the drafter were accepted and some rejected. The last two columns run under adaptive pacing, the default of
+`headstart.load`; in the others every step drafts as much as it can.
+
+The tests are tested too. Wrong rules that engines have had are planted and must be found: resampling from p, typical
+acceptance, penalties that do not see the draft, ends overlooked in a block, and others.
 
 {tables}## Every architecture
 
-The tables above are of a tiny Llama. Every drafter of them was also tried with each of these targets, in both batch
-shapes, under one of the rules in turns: greedy texts, plain and with a frequency penalty, and where the last column
-says so, sampled ones at temperature 1. Draft models are of the target's own architecture. All but GPT-OSS run on
-headstart's own decoders. Windows are of 7 or 8 tokens, rotations are scaled from 16, and the longest texts have 35.
+The target in the tables above is a tiny Llama. Each drafter is also tested with each of the targets below, in both
+batch shapes, and under one of the two rules in turn. The texts are greedy, plain and with a frequency penalty; if the
+last column says *distribution*, they are also sampled at temperature 1. Draft models have the target's own
+architecture. All targets but the last run on headstart's own decoders. Attention windows have 7 or 8 tokens, rotations
+are scaled from 16, and the longest texts have 35 tokens.
 
-| architecture | of its structure | drafters | |
+| Architecture | What is special about it | Drafters | What is tested |
 | --- | --- | --- | --- |
 {architectures}
 
 ## Refused
 
-No cell is empty: what is not in the table above, because it would not be exact or cannot be done, raises a typed error
-that says why. These are tested as well.
+No cell is empty. A combination that is not in the tables, because it would not be exact or is not possible, raises a
+typed error with the reason. These errors are tested as well.
 
-| | error | reason |
+| What | Error | Its message says |
 | --- | --- | --- |
 {refusals}
 """

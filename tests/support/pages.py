@@ -46,6 +46,8 @@ class View:
 
 
 VIEWS = tuple(View(width, scheme) for width in (360, 1280) for scheme in ("light", "dark"))
+EITHER = (View(360, "light"), View(1280, "dark"))
+"""Each width and each theme once: for the fast suite, where a slow test has all."""
 
 TARGETS = """() => {
   const pressed = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [role=button], [role=slider],'

@@ -44,12 +44,14 @@ _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add what is generated: documents beside docs/, the command line, the lessons, and files that are linked to."""
+    """Add what is generated: documents beside docs/, the command line, the lessons; the type face; files linked to."""
     texts = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in BESIDE.items()}
     texts["reference/command-line.md"] = command_line()
     texts |= see_it()
     for place, text in texts.items():
         files.append(File.generated(config, place, content=text))
+    face = ROOT / "src/headstart/base/web/fonts/inter.woff2"
+    files.append(File.generated(config, "assets/inter.woff2", content=face.read_bytes()))
     waiting = list(files.documentation_pages())
     while waiting:
         document = waiting.pop()

@@ -12,7 +12,11 @@ end a server. `KeyboardInterrupt` goes through."""
 
 
 class HeadstartError(Exception):
-    """Root of the tree. `message` says what is wrong, `hint` what to do about it."""
+    """Base class of every error that headstart raises on purpose.
+
+    message: what is wrong.
+    hint: what to do about it.
+    """
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from headstart.base.errors import InvalidOption, ModelNotFound
 
-Extra = Literal["agents", "fleet", "report", "serve"]
+Extra = Literal["agents", "fleet", "serve"]
 
 CLONE = Path(__file__).parents[3]
 """Where pyproject.toml is, if the package runs from a clone: `pip install -e`, or PYTHONPATH."""
@@ -46,14 +46,13 @@ def missing(error: ImportError) -> InvalidOption | None:
 
 NEEDS: dict[Extra, str] = {
     "agents": "a grammar needs llguidance",
-    "report": "a report page needs plotly and jinja2",
     "serve": "a server needs fastapi, uvicorn and prometheus-client",
 }
 """What `extra` says of an extra whose packages are missing."""
 
 
-def extra(module: str, of: Extra = "report") -> Any:
-    """The module of an optional package, imported on first use: plotly and jinja2 are also slow to import.
+def extra(module: str, of: Extra) -> Any:
+    """The module of an optional package, imported on first use.
 
     Raises:
         InvalidOption: it is not installed.
@@ -81,16 +80,6 @@ def pair(name: str) -> Path:
             hint="in a clone of headstart: pip install ./packages/pair; or name a model of your own with --target",
         )
     return Path(spec.submodule_search_locations[0]) / name
-
-
-def require_report() -> None:
-    """Fail now if a page could not be written later: call it before hours of measuring.
-
-    Raises:
-        InvalidOption: plotly or jinja2 is not installed.
-    """
-    for module in ("jinja2", "plotly.graph_objects"):
-        extra(module)
 
 
 def require_server() -> None:

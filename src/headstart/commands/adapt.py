@@ -79,11 +79,11 @@ def adapt(
     learning: Learning,
     loading: TargetOptions,
 ) -> None:
-    """Adapt the drafter to what is served, and say whether to deploy it.
+    """Train a deployed drafter further on what was served, and say whether to deploy the result.
 
-    A part of the conversations is held out. The deployed drafter is trained further on the others: on the target's own
-    words, which need not be generated again. Then both drafters continue the held-out prompts, and the new one passes
-    only if its gain in tokens per forward is above 0 with its whole interval.
+    Some conversations are held out. The deployed drafter is trained further on the others. Their answers are the
+    target's own, so nothing has to be generated. Then both drafters continue the held-out prompts, and the new one
+    passes only if its gain in tokens per forward is above 0 with its whole interval.
 
     Exit codes: 0 the new drafter passed, 1 the gate refused it, 2 bad input.
 

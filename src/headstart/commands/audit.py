@@ -118,7 +118,7 @@ def audit(
     as_json: bool = option(False, "Print the certificate as JSON.", "--json", panel=_OUT),
     html: Path | None = option(None, "Write the certificate as a page.", panel=_OUT),
 ) -> None:
-    """Does this engine write what the model would write? Tests sampled and greedy text, stops, ends and limits.
+    """Test whether an engine writes what the model alone would write: sampled and greedy text, stops, ends and limits.
 
     Exit codes: 0 lossless within the stated power, 1 not lossless, 2 could not decide (too few samples, or the audit
     could not run).

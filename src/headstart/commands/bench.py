@@ -126,7 +126,8 @@ def compare(
 ) -> None:
     """Compare two results: what became slower or faster beyond noise, and which settings differ.
 
-    Prompts that both have are compared, paired. The 95% holds for all categories together.
+    Only prompts that both results have are compared, in pairs. The confidence of 95% is that of all categories
+    together.
     """
     if fail_below is not None and not 0 < fail_below <= 100:
         raise InvalidOption(f"--fail-below {fail_below:g} is not a percentage", hint="give 95 to allow 5% slower")

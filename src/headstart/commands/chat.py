@@ -45,7 +45,7 @@ def chat(
     system: str = option("", "The system message.", "-s", metavar="TEXT", panel=_CHAT),
     temperature: float | None = option(
         None,
-        "Randomness: 0 always takes the likeliest token. Default: what the model's makers say, else 1.",
+        "Randomness: 0 always takes the likeliest token. Default: what the model's publisher recommends, else 1.",
         "-T",
         panel="Sampling",
     ),
@@ -59,7 +59,7 @@ def chat(
     structure: StructureOptions,
     reasoning: Literal["auto", "show", "hide"] = option(
         "auto",
-        "Whether to show, dimmed, what a model thinks before it answers: 'auto' does on a terminal.",
+        "Whether to show, dimmed, what a model thinks before it answers. 'auto' shows it on a terminal.",
         panel=_CHAT,
     ),
     chat_format: str = option(
@@ -68,7 +68,7 @@ def chat(
         metavar="NAME",
         panel=_CHAT,
     ),
-    colors: bool = option(False, "Begin with colours that show which tokens were guessed.", panel=_CHAT),
+    colors: bool = option(False, "Show from the start, in colours, which tokens were guessed.", panel=_CHAT),
     history: bool = option(
         True,
         "Remember what was typed, for the arrow keys, from one chat to the next.",
@@ -77,7 +77,7 @@ def chat(
     ),
     stats: bool = option(False, "Print speed and acceptance after each answer.", panel=_CHAT),
 ) -> None:
-    """Talk to a model. It answers as it would alone, only sooner.
+    """Talk to a model. Its answers are those it would write without speculation, and come sooner.
 
     Without a terminal, standard input is one message, and the answer is all that standard output gets.
 

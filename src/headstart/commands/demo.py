@@ -158,7 +158,8 @@ def _run(
         first = first or pair
         yield pair
         if live:
-            replay((pair.plain, pair.fast), pace(first.plain), name, console)
+            longest = max(pair.plain, pair.fast, key=lambda run: run.seconds)
+            replay((pair.plain, pair.fast), pace(first.plain, longest), name, console)
         else:
             console.print(name, style="bold")
             console.print(coloured(pair.fast, pair.fast.seconds), soft_wrap=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,7 +122,7 @@ def _examination(
     asked: DoctorOptions,
 ) -> Examination:
     """The examination, under a progress bar."""
-    with stages(messages(), "importing") as progress:
+    with _stopped_in_words(), stages(messages(), "importing") as progress:
         from transformers.utils import logging
 
         from headstart.measure.doctor.examination import examine
@@ -130,6 +131,15 @@ def _examination(
         logging.disable_progress_bar()
         question = Question(Setup(target, loading, options), tuple(items), sampling, **values_of(asked))
         return examine(question, progress)
+
+
+@contextmanager
+def _stopped_in_words() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(messages(), "stopped: there is no verdict yet. --seconds 20 gives a rougher one sooner.")
+        raise
 
 
 # -- the summary ------------------------------------------------------------------------------------------------------

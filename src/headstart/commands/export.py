@@ -49,7 +49,7 @@ def export(
     ),
     out: Path = option(REQUIRED, "The folder to write.", "--output", "-o", metavar="DIR", panel="Output"),
     options: ExportOptions,
-    force: bool = option(False, "Replace an export that is there. Other files in its folder stay.", panel="Output"),
+    force: bool = option(False, "Replace an existing export. Other files in its folder stay.", panel="Output"),
     check: bool = option(
         False, "Ask an installed vLLM whether it takes the configuration; no weights are loaded.", "--check-config",
         panel=_PROOF,
@@ -65,9 +65,9 @@ def export(
 ) -> None:  # fmt: skip
     """Write a folder that runs a target and its drafter in vLLM, SGLang or llama.cpp, with what was measured of it.
 
-    Acceptance is measured here on your prompts, K is chosen by it, and what an engine would silently run wrong is
-    refused. The folder holds the drafter, the engine's configuration, files for compose and clusters, alarms with
-    tests, a dashboard and a README. For llama.cpp it holds the head as a GGUF file, and a script for llama-server.
+    Acceptance is measured here on your prompts, and K is chosen from it. What an engine would run wrongly without a
+    message is refused. The folder holds the drafter, the engine's configuration, files for compose and clusters, alarms
+    with tests, a dashboard and a README. For llama.cpp it holds the head as a GGUF file, and a script for llama-server.
 
     Exit codes: 0 written (and verified, with --verify), 1 written, but verification failed, 2 refused.
 

@@ -52,7 +52,7 @@ def generate(
         most=1,
     ),
     prompt: str | None = option(
-        None, "The text to continue, with a flag before it.", "-p", metavar="TEXT", panel=_PROMPTS
+        None, "The text to continue. It may also be given without a flag.", "-p", metavar="TEXT", panel=_PROMPTS
     ),
     prompts: Path | None = option(
         None,
@@ -84,8 +84,8 @@ def generate(
 ) -> None:
     """Continue a prompt. Streams the text, and nothing but the text, to standard output.
 
-    In each step a fast drafter proposes several tokens, and the model checks them all in one pass: the text is what the
-    model alone would write, only sooner. Several prompts (--prompts) run as one batch.
+    In each step a fast drafter proposes several tokens, and the model checks them all in one pass. The text is what the
+    model alone would write, and it comes sooner. Several prompts (--prompts) run as one batch.
 
     **Examples**
 

@@ -55,9 +55,10 @@ def index(
     """Index files, so that drafters copy from them: your code, your documents, past answers.
 
     With `--index FILE`, generate, chat, serve and bench look up the last tokens of a text in the index, and draft what
-    followed there. No text changes by that. Files that git ignores are left out, and what is no UTF-8 text.
+    followed there. This changes no text. Files that git ignores are left out, and so are files that are not UTF-8 text.
 
-    The index holds the texts themselves, and all requests share it. How fast an answer comes can show what is in it.
+    The index holds the texts themselves, and all requests share it. Clients can learn from the speed of answers what
+    is in it.
 
     **Examples**
 

@@ -46,12 +46,12 @@ def info(
     asked: InfoOptions,
     as_json: bool = option(False, "Print all of it as JSON.", "--json", panel="Output"),
 ) -> None:
-    """What is true of a model: its layers, what would run it here, memory, and the drafters that fit; or, without one,
-    what headstart's kernels run on here.
+    """Describe a model: its layers, what would run it here, its memory, and the drafters that fit. Without a model,
+    describe this machine.
 
-    Reads its config, its tokenizer and the heads of its files, and none of its weights.
+    It reads the model's config, its tokenizer and the headers of its files, and no weights.
 
-    Exit codes: 0 it can be loaded, 1 it is refused, and the message says why, 2 there is no such model.
+    Exit codes: 0 the model can be loaded, 1 it is refused (the message says why), 2 there is no such model.
 
     **Examples**
 

@@ -51,12 +51,12 @@ def launch(
     rollout: RolloutOptions,
     check_only: bool = option(False, "Start, check, stop: for a script that wants the exit code.", panel="Checks"),
 ) -> None:
-    """Start vLLM engines from an export and a router before them, prove that they are right, and keep watch over them.
+    """Start vLLM engines and a router from an export, check that their text and acceptance are right, and watch them.
 
-    Ctrl-C or SIGTERM ends every process that it started; so does its own death.
+    Ctrl-C or SIGTERM ends every process that it started. They also end if headstart itself is killed.
 
-    Exit codes: 0 ended as asked (with --check-only: every check passed), 1 a check failed, 2 something did not start,
-    or did not go on.
+    Exit codes: 0 ended as asked (with --check-only: every check passed), 1 a check failed, 2 a process did not start,
+    or stopped.
 
     **Examples**
 

@@ -37,16 +37,16 @@ _STATES = {
 @command()
 def learn(
     *,
-    html: Path | None = option(None, "Write the page here, and do not open it.", panel=_PAGE),
+    html: Path | None = option(None, "Write the page to this file, and do not open it.", panel=_PAGE),
     no_open: bool = option(False, "Only print where the page is.", panel=_PAGE),
     start: Path | None = option(None, "Write a Python file with the four exercises to fill in.", panel=_PYTHON),
-    check: Path | None = option(None, "Check such a file. It is run as a program of yours.", panel=_PYTHON),
+    check: Path | None = option(None, "Check such a file. It runs as any other program of yours.", panel=_PYTHON),
     solution: int | None = option(None, "Show the solution of this exercise (1 to 4).", panel=_PYTHON),
 ) -> None:
     """Learn speculative decoding: open the lessons in the browser. They need no network and no model.
 
     Four exercises are written in Python: expected tokens a round, the corrected distribution, a draft length that
-    adapts, and a verifier of your own, which is proved or refuted by exact enumeration. A check that fails gives a
+    adapts, and a verifier of your own, which is proved or refuted by exact enumeration. A check that fails prints a
     hint, and another one after the next try. The exit code of --check is 0 if all four pass, and 1 otherwise.
 
     **Examples**

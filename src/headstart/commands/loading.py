@@ -162,10 +162,6 @@ def check_outputs(results: Path | None, page: Path | None) -> None:
             raise InvalidOption(f"cannot write {path}: {error.strerror}", hint=hint) from error
         if new:
             path.unlink()
-    if page is not None:
-        from headstart.base.extras import require_report
-
-        require_report()
 
 
 def api_key(name: str | None) -> str | None:

@@ -136,11 +136,15 @@ def frame(runs: Sequence[Run], now: float, caption: str, console: Console) -> Re
     return Group(grid, Text(caption, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
-def pace(run: Run) -> float:
+def pace(run: Run, longest: Run | None = None) -> float:
     """How many times slower than it was (below 1: faster) a recording is to be shown, as a whole factor.
 
-    True speed if the eye can follow it and it does not last long; otherwise slow motion or time lapse.
+    True speed if the eye can follow it and it does not last long; otherwise slow motion or time lapse. So all prompts
+    have the pace of the first run; where `longest` would stand still at it for long, because something else cut in,
+    it has its own.
     """
+    if longest is not None and longest.seconds * pace(run) > _LONGEST_SECONDS:
+        return pace(longest)
     if run.seconds > _LONGEST_SECONDS:
         return 1 / math.ceil(run.seconds / _LONGEST_SECONDS)
     return float(max(1, round(_SHORTEST_SECONDS / run.seconds))) if run.seconds else 1.0

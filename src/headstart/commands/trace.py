@@ -25,7 +25,7 @@ def trace(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="A trace: the file that was named after --trace.")
     ] = None,
-    request: int | None = option(None, "Only this request, by its number.", "-r", low=0, panel=_LOOK),
+    request: int | None = option(None, "Show only the request with this number.", "-r", low=0, panel=_LOOK),
     what_if: int | None = option(
         None, "Also say what drafts of at most K tokens would have given.", metavar="K", low=0, panel=_LOOK
     ),
@@ -33,10 +33,10 @@ def trace(
     as_json: bool = option(False, "Print the numbers as JSON.", "--json", panel=_OUT),
     schema: bool = option(False, "Print the JSON schema of a line of a trace, and nothing else.", panel=_OUT),
 ) -> None:
-    """Look into a recorded run: how many tokens each pass gave, what was accepted, and where rounds were lost.
+    """Look into a recorded run: how many tokens each pass gave, what was accepted, and where drafts were lost.
 
     Record one with **headstart generate --trace run.jsonl**. The page shows each step: the tree of guesses, the
-    distributions p and q of each, the uniform draw and the weight that decided, and where the time went.
+    distributions p (target) and q (drafter) of each, the uniform draw and the weight that decided, and the time.
 
     **Examples**
 

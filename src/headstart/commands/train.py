@@ -10,7 +10,9 @@ import typer
 
 from headstart import train as training
 from headstart.base.errors import HeadstartError
+from headstart.base.lazy import transformers
 from headstart.commands.help import Explained, Group
+from headstart.commands.loading import without_bars
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
 from headstart.train.options import (
@@ -60,7 +62,7 @@ def draft(options: DraftTraining, shape: Shape) -> None:
 def eagle3(options: Eagle3Training) -> None:
     """Train an EAGLE-3 head: one layer that drafts from the target's own hidden states.
 
-    In training it is fed its own drafts, as it will be in use. A run can be stopped at any moment; the same command
+    In training the head reads its own drafts, as it does in use. A run can be stopped at any moment; the same command
     continues from its last checkpoint.
 
     **Examples**
@@ -77,8 +79,8 @@ def eagle3(options: Eagle3Training) -> None:
 def mtp(options: MtpTraining) -> None:
     """Train an MTP head: the layer that Qwen3.5 checkpoints hold beside their model.
 
-    A head that the target's checkpoint holds is trained further, with its own drafts, as it will be used; a target
-    without one gets one. What is written is a checkpoint of the target with the head in it. A run can be stopped at any
+    If the target's checkpoint holds a head, that head is trained further on its own drafts; otherwise a new one is
+    trained. The output is a checkpoint of the target with the head in it. A run can be stopped at any
     moment; the same command continues from its last checkpoint.
 
     **Examples**
@@ -109,9 +111,9 @@ def medusa(options: MedusaTraining) -> None:
 @train.command("exit", cls=Explained)
 @command("model output minutes steps self-prompts generations layers batch-size patience seed device")
 def exit_(options: ExitTraining) -> None:
-    """Train an early exit: the target's own first layers draft, through a norm and a map that learn to.
+    """Train an early exit: the target's own first layers draft, through a norm and a linear map that are trained.
 
-    It is small and learns fast, and needs no memory for keys and values of its own. A run can be stopped at any moment;
+    An exit is small, trains fast, and needs no keys and values of its own. A run can be stopped at any moment;
     the same command continues from its last checkpoint.
 
     **Examples**
@@ -127,6 +129,7 @@ def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     """Train with a progress bar, and report the result and what to do next."""
     from headstart.train.schedule import in_words, sentence
 
+    transformers.first(without_bars)
     try:
         with training.TrainingProgress(messages()) as progress:
             result = make(options, observe=progress)

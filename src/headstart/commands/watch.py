@@ -30,8 +30,8 @@ def watch(
         list[str] | None,
         typer.Argument(metavar="URL...", help="Servers: headstart, vLLM, SGLang, llama.cpp, in any mix."),
     ] = None,
-    every: float = option(5.0, "Seconds between looks.", panel=_WHEN),
-    once: bool = option(False, "One look, for cron; with --state it goes on where the last one ended.", panel=_WHEN),
+    every: float = option(5.0, "Seconds between two looks at the servers.", panel=_WHEN),
+    once: bool = option(False, "Look once, for cron. With --state it continues from the last look.", panel=_WHEN),
     duration: str | None = option(
         None, "End after this time: 90, 90s, 10m, 2h. Default: when interrupted.", "--for", metavar="TIME", panel=_WHEN
     ),
@@ -44,9 +44,11 @@ def watch(
         metavar="DIR",
         panel=_FROM,
     ),
-    state: Path | None = option(None, "Keep windows and evidence in this SQLite file, and go on from it.", panel=_FROM),
+    state: Path | None = option(
+        None, "Keep windows and evidence in this SQLite file, and continue from it next time.", panel=_FROM
+    ),
     relearn: bool = option(
-        False, "Forget what --state says of drift: after a new drafter, the baseline is learned again.", panel=_FROM
+        False, "Discard what --state says of drift, and learn the baseline again: for after a new drafter.", panel=_FROM
     ),
     api_key_env: str | None = option(
         None, "Environment variable that holds the servers' API key.", metavar="VAR", panel=_FROM
@@ -56,7 +58,7 @@ def watch(
     html: Path | None = option(None, "Write a page with charts.", panel=_OUT),
     prometheus: str | None = option(
         None,
-        "Show watch's own figures to Prometheus: on a port of the loopback, or in a file.",
+        "Export watch's own figures for Prometheus: on a port of the loopback, or in a file.",
         metavar="PORT|FILE",
         panel=_OUT,
     ),

@@ -123,6 +123,8 @@ def accepted(window: Counters) -> Text:
     given = [window.acceptance_at(place) for place in range(len(window.accepted_per_position))]
     tested = [window.tested(place) for place in range(len(given))]
     if None not in tested:
+        while len(given) > 1 and given[-1] is None:  # nothing was tested so late in a draft
+            del given[-1]
         return Text(" ".join("?" if share is None else f"{100 * share:.0f}" for share in given) + "%")
     shares = [window.share_of_drafts_at(place) or 0.0 for place in range(len(given))]
     first = Text(f"{100 * shares[0]:.0f}%")

@@ -45,27 +45,36 @@ MakeWorker = Callable[[Callable[[], bool], Callable[[], None], str], Works]
 
 @dataclass(frozen=True)
 class Ahead:
-    """How a drafter drafts ahead of the target: given to `headstart.load` where a drafter could be.
+    """A drafter that drafts ahead: it works while the target verifies the draft before. Give it to `headstart.load` in
+    place of a drafter.
+
+    inner: the drafter: a draft model, "early-exit" or a trained exit, by name, path or hub id, or a `Drafter` that can
+        foresee.
+    branches: for how many outcomes of a round drafts are made; the likeliest ones. Default: 8.
+    threads: cores of the drafter while both models run. Default: None, which is 1 if it shares them with the target,
+        and all if the target runs on another device.
+    pin: keep the drafter's thread on the last `threads` cores that this process may use (Linux). Default: False.
+    partial: use a draft that is not finished as it is, for requests without a seed. With False the rest is drafted
+        first. Default: True.
+    always: draft ahead even if that is measured to be slower than drafting in turn. Default: False.
 
     Raises:
-        InvalidOption: an option out of its range, or a drafter that cannot draft ahead.
+        InvalidOption: an option is out of its range, or the drafter cannot draft ahead.
+
+    Examples:
+        >>> import headstart as hs
+        >>> engine = hs.load("bundled", hs.Ahead("early-exit", branches=4), dtype="float32", max_batch_size=1)
+        >>> engine.drafter_name
+        'ahead:early-exit'
     """
 
     inner: Drafter | str | Path
-    """A drafter that can foresee, or the name, path or hub id of one for `headstart.load` to make."""
     _: KW_ONLY
     branches: int = BRANCHES
-    """Outcomes of a round for which drafts are made, the likeliest ones."""
     threads: int | None = None
-    """Of the cores, how many are the drafter's while both models run; None is one where it shares them with the target,
-    and all where the target runs on another device."""
     pin: bool = False
-    """Keep the drafter's thread on the last `threads` cores that this process may use (Linux)."""
     partial: bool = True
-    """Serve a draft that the worker has not finished as it is, where no seed promises the text. Without it the rest is
-    drafted then, and a further token costs and gives the same as in turn."""
     always: bool = False
-    """Draft ahead also where that is found to be slower than drafting in turn."""
 
     def __post_init__(self) -> None:
         check_number("branches", self.branches, low=1, integer=True)
@@ -79,10 +88,10 @@ class Ahead:
             )
 
     def around(self, inner: Drafter) -> AheadDrafter:
-        """The running drafter, around the one that was made from the name.
+        """Wrap a drafter that was made from the name `inner`.
 
         Raises:
-            InvalidOption: that one cannot draft ahead.
+            InvalidOption: it cannot draft ahead.
         """
         return AheadDrafter(replace(self, inner=inner))
 

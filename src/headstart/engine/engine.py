@@ -80,10 +80,12 @@ class Engine:
 
     @property
     def drafter_name(self) -> str:
+        """The name of the drafter, such as "ngram + eagle3"."""
         return self._guarded.name
 
     @property
     def pacing(self) -> Pacing:
+        """What decides how much is drafted in each step."""
         return self._loop.pacing.pacing
 
     @property
@@ -93,6 +95,7 @@ class Engine:
 
     @property
     def free_slots(self) -> int:
+        """How many more requests could run now."""
         return self.cache.free_slots
 
     @property

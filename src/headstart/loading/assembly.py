@@ -177,13 +177,14 @@ class Assembly:
         return self.choice.k if k is None and self.options.pacing == "fixed" and self.choice.drafters else k
 
     def needs(self) -> dict[torch.device, list[MemoryNeed]]:
-        """By device, the weights that are still to be read and the caches that are to be made: they must fit, all
-        together. Draft models are often on the target's own device."""
+        """By device, the weights that are still to be read, the caches that are to be made and what a forward takes for
+        its rows: they must fit, all together. Draft models are often on the target's own device."""
         slots = self.options.max_batch_size
-        found = defaultdict(list, {self.device: [self.target.need(slots, self.quantize)]})
+        rows = self.options.prefill_chunk + slots
+        found = defaultdict(list, {self.device: [self.target.need(slots, self.quantize, rows)]})
         for name, draft in self.drafts.items():
             rounded = "int4" if name == SELF_INT4 else self.options.draft_quantize or "none"
-            need = draft.need(slots, rounded)
+            need = draft.need(slots, rounded, rows)
             found[self.draft_device].append(need)
             again = self.choice.models.count(name) - 1  # its weights are read once, but each has a cache of its own
             if again > 0:

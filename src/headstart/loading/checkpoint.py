@@ -134,20 +134,23 @@ class Checkpoint:
             return None
         return self._codes.packed_bytes(self.source, self.config, self.dtype, read=True)
 
-    def need(self, slots: int, quantize: str | None) -> MemoryNeed:
-        """Memory for a cache of so many slots, and for the weights where they are still to be read."""
+    def need(self, slots: int, quantize: str | None, rows: int = 0) -> MemoryNeed:
+        """Memory for a cache of so many slots, for a forward of so many rows, and for the weights where they are still
+        to be read."""
         weights = in_file = 0
         if not self._runners and self._codes is not None and self.blocks(quantize):
             weights = self._codes.packed_bytes(self.source, self.config, self.dtype)
-            if (experts := self._experts(quantize)) is not None and experts.can_be():
-                in_file = experts.bytes
         elif not self._runners:
-            weights = self.weight_bytes
+            weights = self.weight_bytes  # of which the floats of experts that are streamed are never all in memory
+            weights += self._streamed_bytes(self._rounded(quantize)) - self._streamed_bytes(None)
+        if not self._runners and (experts := self._experts(quantize)) is not None and experts.can_be():
+            in_file = experts.bytes
         cache, states = (
             sizes(self.config, self.dtype, slots=slots, length=self.length)
             for sizes in (loading.cache_bytes, loading.state_bytes)
         )
-        return MemoryNeed(self.label, weights - in_file, cache, states, in_file)
+        own = loading.forward_bytes(self.config, self.dtype, rows=rows, length=self.length) if rows else 0
+        return MemoryNeed(self.label, weights - in_file, cache, states, in_file, own)
 
     def runner(self, quantize: str | None) -> ModelRunner:
         """The model, ready to run. Its weights are read once.
@@ -165,18 +168,32 @@ class Checkpoint:
             )
         if quantize not in self._runners:
             blocks = self.blocks(quantize)
-            rounded = None if blocks else wanted.rounded
+            rounded = self._rounded(quantize)
             experts = self._experts(quantize)
             made = self._kept_runner(rounded, blocks, experts) or self._probed_runner(rounded, blocks, experts)
             self._runners[quantize] = made
         return self._runners[quantize]
 
+    def _rounded(self, quantize: str | None) -> str | None:
+        """What its weights are rounded to: see `runner`."""
+        return None if self.blocks(quantize) else Weights.of(quantize).rounded
+
+    def _streamed_bytes(self, rounded: str | None) -> int:
+        """Bytes, laid out, of experts that are floats in the checkpoint and are read one after the other; 0 for others.
+        rounded: see `runner`; None for the same in floats."""
+        if self._codes is not None or self._trust or not loading.streams(self.config, self.dtype, self._device):
+            return 0
+        from headstart.model.streamed import laid_out_bytes  # most models have no experts
+
+        return laid_out_bytes(self.config, self.dtype, rounded)
+
     def _experts(self, quantize: str | None) -> MappedExperts | None:
-        """Where the experts of a mixture on its file's codes may lie in a file of their own; None for other models."""
-        blocks = self.blocks(quantize)
-        if not (self._maps and blocks and self._codes is not None):
-            return None
-        if not (size := self._codes.experts_bytes(self.source, self.config)):
+        """Where the experts of a mixture, laid out, may lie in a file of their own; None for other models."""
+        blocks, rounded = self.blocks(quantize), self._rounded(quantize)
+        size = self._streamed_bytes(rounded)
+        if blocks and self._codes is not None:
+            size = self._codes.experts_bytes(self.source, self.config)
+        if not (self._maps and size):
             return None
         from headstart.model import mapped  # most models have no experts
 
@@ -189,7 +206,7 @@ class Checkpoint:
             self._facts = found
         if self._facts is None:
             return None
-        facts = {"of": "experts", **self._facts, **self._conditions(None, blocks), "length": None}
+        facts = {"of": "experts", **self._facts, **self._conditions(rounded, blocks), "length": None}
         return mapped.MappedExperts(self.label, facts, size)
 
     def experts_file(self, quantize: str | None) -> str | None:

@@ -43,7 +43,17 @@ class Target:
 
     Args:
         source: a model directory, a .gguf file, a hub id, or "bundled" (default).
-        options: fields of `TargetOptions`, by name: `device`, `dtype`, `quantize`, `max_length`, `threads`, ...
+        options: by name, of these (`headstart.loading.options.TargetOptions` says more of each):
+            device: "auto" (default: a GPU if there is one), "cpu", "cuda", "cuda:1".
+            dtype: "auto" (default: the checkpoint's), "float32", "bfloat16", "float16", or a torch.dtype.
+            quantize: None (default: as the files are), "int8", "int8-grouped", "int4", or "none" (floats).
+            max_length: the most tokens of prompt and text together, or "auto" for as many as fit into memory. Default:
+                the model's limit, at most 4096.
+            threads: threads that compute. Default: one for each core.
+            cpu_level: the instructions that the kernels use, such as "avx2". Default: the best that the processor has.
+            packed_file: whether the experts of a mixture are kept in a file of the cache directory. Default: True.
+            probe: "kept" (default) checks the kernels against transformers once for the same files, "always" each time.
+            trust_remote_code: whether Python code of the model's repository may run. Default: False.
 
     Raises:
         InvalidOption: an option does not exist, or has a value outside its range.
@@ -73,20 +83,22 @@ class Target:
 
     @property
     def name(self) -> str:
+        """The model as it was named."""
         return self.checkpoint.label
 
     @property
     def tokenizer(self) -> Any:
-        """Of transformers; None where the model has none."""
+        """The tokenizer of transformers; None if the model has none."""
         return self.checkpoint.tokenizer
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
+        """The ids of all tokens that end a text."""
         return self.checkpoint.eos_token_ids
 
     @property
     def generation_config(self) -> Mapping[str, Any]:
-        """How the model's makers would sample; {} where they do not say."""
+        """The sampling parameters of the model's generation_config.json, by name; {} if it has none."""
         return self.checkpoint.generation_config
 
     @property
@@ -125,7 +137,22 @@ class Target:
                 "ahead:" before the name of a draft model or of "early-exit" drafts while the target verifies.
                 "MODEL(DRAFTER, ...)" or a `headstart.Stack` is a draft model with drafters of its own.
                 A `Drafter` of your own is taken as it is.
-            options: fields of `EngineOptions`, by name: `rule`, `num_speculative_tokens`, `max_batch_size`, ...
+            options: by name, of these (`headstart.loading.options.EngineOptions` says more of each):
+                rule: "exact" (default: accepts the most), or "coupled" (a seed gives the same text with any drafter).
+                num_speculative_tokens: the most tokens drafted in a step. Default: as pacing and drafter decide.
+                pacing: "adaptive" (default: as many as should be fastest, possibly none), "fixed", or a `Pacing`.
+                max_batch_size: the most requests that run at once. Default: 8.
+                prefill_chunk: tokens of a prompt that are read in a step. Default: 512.
+                prefix_cache: whether texts are kept for requests that begin alike. Default: False.
+                draft_tree: "auto" (default), "none" (chains), "top-k", "sampled" or "mixed".
+                draft_quantize: "auto" (default), "int8", "int8-grouped", "int4" or None, for the drafter's weights.
+                draft_device: where draft models run. Default: where the target runs.
+                ahead: whether the drafter drafts while the target verifies. Default: False.
+                draft_threads: cores of a drafter that drafts ahead. Default: 1.
+                draft_residual: factor, above 0 and at most 1, for the draft model's likeliest tokens when it draws,
+                    for drafting ahead. Default: none.
+                index: a file of `headstart index`, from which "ngram" and "suffix" copy too. Default: none.
+                suffix_store: past outputs for "suffix": "auto" (default: an empty store), a `SuffixStore`, or None.
 
         Returns:
             The engine. The target's weights are shared by all of its engines.

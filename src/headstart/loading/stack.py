@@ -17,16 +17,24 @@ _HINT = 'write "MODEL(DRAFTER)" or "MODEL(DRAFTER, DRAFTER)", such as "self-int4
 
 @dataclass(frozen=True)
 class Stack:
-    """A draft model with a drafter of its own: given to `headstart.load` where a drafter could be.
+    """A draft model with a drafter of its own. Give it to `headstart.load` in place of a drafter.
+
+    model: "self-int4", or the directory, .gguf file or hub id of a causal LM with the target's tokens.
+    drafter: what guesses for that model: a drafter or a list, as `headstart.load` takes them with this model as the
+        target. It may be another stack. Default: "ngram".
 
     Raises:
         InvalidOption: it has no drafter.
+
+    Examples:
+        >>> import headstart as hs
+        >>> engine = hs.load("bundled", hs.Stack("self-int4", "ngram"), dtype="float32")
+        >>> engine.drafter_name
+        'self-int4(ngram)'
     """
 
     model: str | Path
-    """"self-int4", or the directory, .gguf file or hub id of a causal LM with the target's tokens."""
     drafter: Drafter | str | Path | Stack | Sequence[Drafter | str | Path | Stack] = "ngram"
-    """What guesses for the model: as `headstart.load` takes it, for this model as target. Another stack, too."""
 
     def __post_init__(self) -> None:
         if not self.drafters or self.drafters in (["none"], [None]):
@@ -37,13 +45,13 @@ class Stack:
 
     @property
     def drafters(self) -> list[Drafter | str | Path | Stack]:
-        """The drafter, or all of the list."""
+        """The drafter as a list: one entry, or all that were given."""
         given = self.drafter
         return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
 
     @property
     def label(self) -> str:
-        """As it is written."""
+        """The name of the stack, such as "self-int4(ngram)"."""
         inner = (
             each.label if isinstance(each, Stack) else getattr(each, "name", None) or each for each in self.drafters
         )

@@ -54,9 +54,10 @@ class Provenance:
     def rows(self) -> dict[str, str]:
         """For a reader: what it is called, and its value."""
         threads = "" if self.threads is None else f", {self.threads} threads"
+        moment = self.date.replace("T", " ").replace("+00:00", " UTC")
         return {
             "command": self.command,
-            "made": self.date + (f", commit {self.commit}" if self.commit else ""),
+            "made": moment + (f", commit {self.commit}" if self.commit else ""),
             "machine": f"{self.cpu}, {self.cores} cores{threads}" + (f"; {self.gpu}" if self.gpu else ""),
             "versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()),
             "load average at the start": "unknown" if self.load is None else f"{self.load:g}",

@@ -19,10 +19,12 @@ from headstart.model.coded import fits_kernels
 from headstart.model.codes import codes_of, is_quantised
 from headstart.model.decoders import parts
 from headstart.model.decoders.attention import IMPLEMENTATION, register
+from headstart.model.decoders.tiled import buffer_bytes
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
 from headstart.model.kept.config import real
 from headstart.model.layer_configs import sizes_of
+from headstart.model.native.weights import why_not
 from headstart.model.planes import StateShape
 from headstart.model.plausible import check_stated
 from headstart.model.quantised.tensors import Tensors
@@ -158,7 +160,11 @@ def load_weights(
             return adopt(codes.load_packed(source, config, dtype))
         size = _weight_bytes(source, config, dtype)
         with _progress(size >= _LONG_LOAD):
-            model = _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)
+            model = None
+            if streams(config, dtype, device) and not trust_remote_code:
+                model = _read_streamed(source, config, dtype, size)
+            if model is None:
+                model = _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)
         return adopt(model.to(device))
 
 
@@ -177,26 +183,63 @@ def read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_cod
 def _read_model(source: str, config: Any, dtype: torch.dtype, size: int, *, trust_remote_code: bool) -> Any:
     if (codes := codes_of(source, config)) is not None:
         return codes.load_model(source, config, dtype)
+    auto = transformers.AutoModelForCausalLM
+    model, found = _from_files(auto, source, config, dtype, size, trust_remote_code=trust_remote_code)
+    _check(source, config, model, found)
+    return model
+
+
+def streams(config: Any, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether this is a mixture whose experts are floats, which are read and laid out one after the other: where the
+    row kernels run it."""
+    recipe = find_recipe(config)
+    if recipe is None or not recipe.experts or is_quantised(config):
+        return False
+    return why_not(dtype, device, recipe.widths) is None
+
+
+def _read_streamed(source: str, config: Any, dtype: torch.dtype, size: int) -> Any | None:
+    """The model, the experts of which stay in their files; None where they lie in them as no decoder takes them."""
+    from headstart.model import streamed  # most models have no experts
+
+    model, found = _from_files(streamed.class_of(config), source, config, dtype, size)
+    experts = streamed.find_experts(model, Tensors(folder_of(source)), _renamed(config))
+    if experts is None:
+        return None
+    _check(source, config, model, {**found, "unexpected_keys": set(found["unexpected_keys"]) - experts})
+    return model
+
+
+def _renamed(config: Any) -> dict[str, str] | None:
+    return RENAMED if is_wrapped(config) else None
+
+
+def _from_files(
+    kind: Any, source: str, config: Any, dtype: torch.dtype, size: int, **options: Any
+) -> tuple[Any, Mapping[str, Any]]:
+    """A model of this class, and what transformers reports of its weights."""
     if Path(source).is_dir():
         check_amount(Path(source), size // dtype.itemsize, names_of(config))
     with unreported():
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+        model, found = kind.from_pretrained(
             source,
             config=config,
             dtype=dtype,
             use_safetensors=True,
-            trust_remote_code=trust_remote_code,
-            key_mapping=RENAMED if is_wrapped(config) else None,
+            key_mapping=_renamed(config),
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # `check_complete` names them
+            **options,
         )
+    return model, found
 
+
+def _check(source: str, config: Any, model: Any, found: Mapping[str, Any]) -> None:
     def is_zero(name: str) -> bool:
         tensors = Tensors(folder_of(source), names_of(config))
         return name in tensors.names and not bool(tensors.read(name).any())
 
     check_complete(source, model, _found(found, config), is_zero, whole=is_wrapped(config))
-    return model
 
 
 def _found(found: Mapping[str, Any], config: Any) -> Mapping[str, Any]:
@@ -248,6 +291,12 @@ def state_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> 
         cache.cache_bytes(shapes, kept, slots=slots, capacity=length, dtype=dtype) for kept in (states, cache.NO_STATES)
     )
     return both - text
+
+
+def forward_bytes(config: Any, dtype: torch.dtype, *, rows: int, length: int) -> int:
+    """Bytes that a forward of so many rows takes for itself, nearly; 0 where no recipe says how wide they are."""
+    recipe = find_recipe(config)
+    return 0 if recipe is None else buffer_bytes(recipe, rows=rows, capacity=length, size=dtype.itemsize)
 
 
 def _kept(config: Any) -> tuple[Mapping[int, LayerShape], Mapping[int, StateShape]]:

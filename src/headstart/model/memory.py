@@ -42,10 +42,12 @@ class MemoryNeed:
     """Of the cache, the recurrent states, which take as much for a shorter context."""
     mapped: int = 0
     """Weights beside those that lie in a mapped file: what of them is not in memory is read when it is needed."""
+    rows: int = 0
+    """What a forward of the most rows takes for itself: those of a prompt, mostly."""
 
     @property
     def total(self) -> int:
-        return self.weights + self.cache
+        return self.weights + self.cache + self.rows
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
@@ -87,7 +89,9 @@ def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
             )
         return
     parts = "; ".join(
-        f"{need.name}: weights {need.weights / _GIB:.2f} GiB + KV cache {need.cache / _GIB:.2f} GiB" for need in needs
+        f"{need.name}: weights {need.weights / _GIB:.2f} GiB + KV cache {need.cache / _GIB:.2f} GiB"
+        + (f" + rows of a forward {need.rows / _GIB:.2f} GiB" if need.rows else "")
+        for need in needs
     )
     raise NotEnoughMemory(
         f"{total / _GIB:.2f} GiB are needed and {free / _GIB:.2f} GiB are free on {device} ({parts})",

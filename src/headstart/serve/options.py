@@ -56,12 +56,10 @@ class ServerOptions:
         "learn what others have sent.",
     )  # fmt: skip
     max_body_bytes: int = _server(16 * 2**20, "The most bytes of a request.", low=1)
-    body_seconds: float = _server(30.0, "The most that a request's body may take to arrive.", above=0)
+    body_seconds: float = _server(30.0, "The longest time that a request's body may take to arrive.", above=0)
     ping_seconds: float = _server(15.0, "Interval of keep-alive comments on idle streams.", above=0)
-    stall_seconds: float = _server(
-        60.0, "A client that takes nothing of its stream for so long counts as gone.", above=0
-    )
-    max_connections: int = _server(2000, "Connections at once; more are told to come back.", low=1)
+    stall_seconds: float = _server(60.0, "Close a stream whose client has read nothing for so long.", above=0)
+    max_connections: int = _server(2000, "The most connections at once; more are answered with 503.", low=1)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -109,7 +107,7 @@ class Limits:
         262_144, "Prompt tokens that may wait; one prompt may always wait alone.", low=1
     )
     max_request_seconds: float | None = _limit(
-        None, "End a request this long after it came, with the text it has by then.", above=0
+        None, "End a request this long after it arrived, with the text written until then.", above=0
     )
     max_unread_tokens: int = _limit(1024, "Generated tokens that a streaming client may leave unread.", low=1)
     max_unread_seconds: float = _limit(
@@ -118,7 +116,9 @@ class Limits:
     flush_seconds: float = _limit(
         0.004, "Streams are handed new tokens at most this often; the first and the last at once.", low=0, high=1
     )
-    stop_grace_seconds: float = _limit(30.0, "When stopped, let running requests finish for so long.", low=0)
+    stop_grace_seconds: float = _limit(
+        30.0, "When the server is stopped, let running requests continue for so long.", low=0
+    )
     switch_seconds: float = _limit(
         0.0005, "How long one Python thread may keep others waiting; Python's own is 0.005.", above=0, high=1
     )
@@ -138,13 +138,13 @@ class Recording:
     ledger: Path | None = _recording(
         None, "Count in this SQLite file, hour by hour, how often guesses were right (mode 600). It holds no text."
     )
-    ledger_days: int = _recording(90, "Forget hours that are older.", low=1)
+    ledger_days: int = _recording(90, "Delete hours that are older.", low=1)
     traffic: Path | None = _recording(
         None, "Write prompts and answers, in tokens, to this file (mode 600), for `headstart adapt`. Requests with "
         '"store": false are left out. Tell your users.',
     )  # fmt: skip
     traffic_limit: float = _recording(
-        64.0, "Megabytes of that file; beyond them the older half is forgotten.", metavar="MB", above=0
+        64.0, "The most megabytes of that file; when it is full, the older half is deleted.", metavar="MB", above=0
     )
     traffic_of: Literal["all", "consenting"] = _recording(
         "all", 'Whose requests are written: of all who do not refuse, or only of those that say "store": true '
@@ -154,9 +154,10 @@ class Recording:
         None, "Keep the answers of /v1/responses in this SQLite file (mode 600), which outlives the server; else they "
         'are kept in memory. Requests with "store": false are left out.',
     )  # fmt: skip
-    responses_days: int = _recording(30, "Forget responses that are older.", low=1)
+    responses_days: int = _recording(30, "Delete responses that are older.", low=1)
     responses_limit: float = _recording(
-        64.0, "Megabytes of responses, compressed, that are kept of one key; the least used go first.", metavar="MB",
+        64.0, "The most megabytes of responses, compressed, for each key; the least recently used are deleted first.",
+        metavar="MB",
         above=0,
     )  # fmt: skip
     slot_save_path: Path | None = _recording(
@@ -164,7 +165,10 @@ class Recording:
         "without being read again. The files hold their texts, in tokens.", metavar="DIR",
     )  # fmt: skip
     slot_save_limit: float = _recording(
-        4096.0, "Megabytes of that folder; the least used texts go first.", metavar="MB", above=0
+        4096.0,
+        "The most megabytes of that folder; the least recently used texts are deleted first.",
+        metavar="MB",
+        above=0,
     )
 
     def __post_init__(self) -> None:

@@ -9,17 +9,17 @@ from itertools import zip_longest
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """How a draft came about where drafts are made ahead, while the target judges the round before.
+    """How a draft was made by a drafter that drafts ahead, while the target judged the round before.
 
     hit: whether the draft was ready, in part or whole.
-    node: the node of the draft before after which nothing was accepted, -1 for x0; None where no round was foreseen.
-    depth: how many tokens were accepted there.
-    rank: the place of the bonus token among the drafter's likeliest ones there, from 0; None if it was not among them.
+    node: the last accepted node of the draft before, -1 for x0; None if no round was foreseen.
+    depth: how many tokens of it were accepted.
+    rank: the rank of the bonus token among the drafter's likeliest tokens there, from 0; None if it was not among them.
     branches: outcomes for which drafts were being made.
-    forwards: the drafter's forwards that made them.
-    begin, end: when the drafter was at it, in seconds of `time.perf_counter`, begin of the first and end of the last
-        forward; equal where there was none.
-    asked, answered: when this draft was asked for, and when the engine had it; what lies between is waiting.
+    forwards: the drafter's forwards for these drafts.
+    begin, end: when the first of these forwards began and the last ended, in seconds of `time.perf_counter`; equal if
+        there was none.
+    asked, answered: when this draft was asked for, and when the engine had it. Between them the engine waited.
     beside: whether drafts are made ahead while the target judges this one.
     """
 

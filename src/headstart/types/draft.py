@@ -97,6 +97,7 @@ class Draft:
 
     @property
     def is_chain(self) -> bool:
+        """Whether each token follows the one before it."""
         return self.parents == tuple(range(-1, len(self) - 1))
 
     def path(self, node: int) -> tuple[int, ...]:
@@ -152,11 +153,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The rule's decision: the accepted nodes in order from the root, and the bonus token after them."""
+    """The rule's decision on a draft.
+
+    path: the accepted nodes, in order from the root.
+    bonus: the id of the token after them: the correction of a refused guess, or one more token.
+    """
 
     path: tuple[int, ...]
     bonus: int
 
     @property
     def accepted(self) -> int:
+        """How many nodes were accepted."""
         return len(self.path)

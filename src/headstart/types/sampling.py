@@ -48,6 +48,12 @@ class Sampling:
     The processors act in this order: logit_bias, repetition_penalty, presence_penalty and frequency_penalty,
     min_tokens, structure, temperature, top_k, top_p, min_p. The values top_k=0, top_p=1 and min_p=0 switch those off.
 
+    structure: the form that the text must have, such as JSON; a `Structure`. Tokens that cannot come are masked before
+        the filters. Default: None, any text.
+    shown_special_tokens: ids of special tokens that stay in the text, such as the marks around a call of a tool. All
+        others are left out. Default: none.
+    cache_salt: what an engine keeps of requests is shared only among requests of the same salt. Default: "".
+
     Raises:
         InvalidOption: a field does not exist, has the wrong type, or lies outside its range.
 
@@ -93,11 +99,8 @@ class Sampling:
         "raw", "Log-probabilities before ('raw') or after ('processed') penalties and temperature.", panel="Output"
     )
     structure: Structure | None = None
-    """What the text must be: JSON, or a text of a grammar. Tokens that cannot come are masked before the filters."""
     shown_special_tokens: Sequence[int] = ()
-    """Special tokens that stay in the text, such as the marks around a call of a tool; all others are left out."""
     cache_salt: str = ""
-    """What an engine learns from past requests is shared only among requests of the same salt."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -124,6 +127,14 @@ class Sampling:
 class Drafting:
     """How drafts may be made for one request. Its text follows the same distribution whatever is set here.
 
+    enabled: whether anything is drafted for the request. Default: True.
+    max_draft_tokens: the most nodes of a draft. Default: None, which leaves it to the drafter and the pacing.
+    sources: names of the drafters that may draft, where an engine has several. Default: None, which is all of them.
+    prediction: token ids that the output is expected to contain, to a large part and in this order. See
+        `Engine.encode_after`. Default: none.
+    texts: token ids of texts from which the output may copy passages, beside its prompt; the likeliest first. Default:
+        none.
+
     Raises:
         InvalidOption: a field has the wrong type or lies outside its range.
 
@@ -137,15 +148,10 @@ class Drafting:
     """
 
     enabled: bool = True
-    """Whether anything is drafted for it at all."""
     max_draft_tokens: int | None = None
-    """The most nodes of a draft; None leaves it to the drafter and the pacing."""
     sources: tuple[str, ...] | None = None
-    """The names of the drafters that may be asked, where an engine has several; None is all of them."""
     prediction: tuple[int, ...] = ()
-    """Token ids that the output is expected to contain, to a large part and in this order."""
     texts: tuple[tuple[int, ...], ...] = ()
-    """Token ids of texts from which the output may copy passages, beside its prompt; the likeliest first."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):

@@ -14,7 +14,12 @@ FinishReason = Literal["stop", "length", "error", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Log-probability (nats) of an emitted token under the target, and of the likeliest alternatives."""
+    """The log-probability of an emitted token under the target, and those of the likeliest tokens.
+
+    token: the id of the emitted token.
+    logprob: its log-probability, in nats.
+    top: id to log-probability of the likeliest tokens, as many as `Sampling.logprobs` asked for.
+    """
 
     token: int
     logprob: float
@@ -41,6 +46,7 @@ class Seconds:
 
     @property
     def total(self) -> float:
+        """The sum of all parts."""
         return self.plan + self.draft + self.verify + self.sample + self.commit
 
     def __add__(self, other: Seconds) -> Seconds:
@@ -61,8 +67,11 @@ PARTS = tuple(each.name for each in fields(Seconds))
 class Speculation:
     """Whether speculation was running for a request, with which drafter, and if not, why not.
 
-    While it is on, `reason` is that of the last budget: how much was drafted, and why; and where nothing is guessed for
-    the time being, `not_guessing` says in a sentence why.
+    on: whether drafts could be made when the request ended.
+    drafter: the name of the drafter, "none" if there was none.
+    reason: why as much was drafted as in the last step; if `on` is False, why not.
+    error: the error of a drafter that was switched off because it failed, else None.
+    not_guessing: a sentence that says why nothing is guessed at the moment, "" if something is.
     """
 
     on: bool
@@ -126,7 +135,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a stream: text that is final, the tokens of the step, and the step itself."""
+    """A piece of a stream.
+
+    text: text that is final; "" while a stop string or a character may still be incomplete.
+    tokens: the ids of the tokens that this step emitted.
+    step: the step itself.
+    """
 
     text: str
     tokens: tuple[int, ...]
@@ -134,4 +148,5 @@ class Chunk:
 
     @property
     def finish_reason(self) -> FinishReason | None:
+        """Why the request ended with this chunk; None before the last one."""
         return self.step.finish_reason

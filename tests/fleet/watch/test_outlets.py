@@ -8,8 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.browser import EITHER, LOOKS, check_page
+from support.charts import drawn
 from support.fake_engines import Engine, fake_server
+from support.pages import EITHER, VIEWS, checked
 
 from headstart.base.errors import InvalidOption
 from headstart.fleet.watch.look import Finding, Look, Row
@@ -129,9 +130,9 @@ def test_a_port_that_is_taken_and_a_file_that_cannot_be_are_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "looks", [pytest.param(EITHER, id="either"), pytest.param(LOOKS, id="all", marks=pytest.mark.slow)]
+    "views", [pytest.param(EITHER, id="either"), pytest.param(VIEWS, id="all", marks=pytest.mark.slow)]
 )
-def test_the_page_in_a_browser(browser: Any, tmp_path: Path, looks: Any) -> None:
+def test_the_page_in_a_browser(browser: Any, tmp_path: Path, views: Any) -> None:
     history = {}
     for number, row in enumerate(look().rows[:2]):
         engine, windows = Engine([0.9, 0.8, 0.7], seed=number), []
@@ -147,7 +148,7 @@ def test_the_page_in_a_browser(browser: Any, tmp_path: Path, looks: Any) -> None
     text = path.read_text()
     assert "A server does not answer" in text
     assert "acceptance has fallen &lt;b&gt;&amp;" in text
-    check_page(browser, path, plots=4, looks=looks)
+    checked(browser, path, prepare=drawn(4), views=views)
 
 
 def test_a_page_of_one_look_has_no_history(tmp_path: Path) -> None:

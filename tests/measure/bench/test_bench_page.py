@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from support import bench_runs as made
-from support.browser import EITHER, LOOKS, check_page
+from support.charts import drawn
+from support.pages import EITHER, VIEWS, checked
 
 from headstart.measure.bench.result import BenchResult
 from headstart.measure.bench.summary import summarise
@@ -63,9 +64,9 @@ def test_energy_and_sameness(compared: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "looks", [pytest.param(EITHER, id="either"), pytest.param(LOOKS, id="all", marks=pytest.mark.slow)]
+    "views", [pytest.param(EITHER, id="either"), pytest.param(VIEWS, id="all", marks=pytest.mark.slow)]
 )
-def test_the_page_in_a_browser(browser: Any, tmp_path: Path, looks: Any) -> None:
+def test_the_page_in_a_browser(browser: Any, tmp_path: Path, views: Any) -> None:
     result = full()
     path = bench_page(result, summarise(result)).write(tmp_path / "bench.html")
-    check_page(browser, path, plots=8, looks=looks)
+    checked(browser, path, prepare=drawn(8), views=views)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 import headstart as hs
 from headstart.base.errors import DamagedModel
 from headstart.loading.load import Target
-from headstart.model import int4
-from headstart.model.decoders.grouped import GroupedExperts
+from headstart.model import int4, native
+from headstart.model.decoders.grouped import GroupedExperts, GroupedLinear
+from headstart.model.grouped import StoredWeights
 from headstart.model.loading import read_model
+from headstart.model.native.weights import NativeWeights
 from headstart.model.packed import Segment
 from headstart.model.quantised.checkpoint import load_packed, packed_bytes
 
@@ -81,6 +85,22 @@ def test_experts_run_on_their_codes(checkpoint: tuple[Path, Any]) -> None:
         cache.lengths[slot] = first + 1
     need = packed_bytes(str(path), target.checkpoint.config, torch.float32)
     assert 0.8 * target.runner.memory() < need < 1.2 * target.runner.memory()
+
+
+@needs_codes
+def test_the_kernels_pack_what_numpy_reads(checkpoint: tuple[Path, Any]) -> None:
+    """The blocks in which an expert is handed to the kernels give the bits that its codes, scales and table give."""
+    path, _ = checkpoint
+    model = load_packed(path, Target(str(path), max_length=64).checkpoint.config, torch.float32)
+    for experts in (each for each in model.modules() if isinstance(each, GroupedExperts)):
+        for held in experts.held:
+            assert isinstance(held, StoredWeights)
+            fast, plain = (NativeWeights(native.FLOAT32) for _ in range(2))
+            one = fast.products([GroupedLinear(held)], 1)[0]
+            other = plain.products([GroupedLinear(replace(held, blocks=None))], 1)[0]
+            size = native.kernels().grouped_bytes(one)
+            assert size == native.kernels().grouped_bytes(other)
+            assert ctypes.string_at(one.weights, size) == ctypes.string_at(other.weights, size)
 
 
 @needs_codes

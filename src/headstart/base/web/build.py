@@ -1,9 +1,10 @@
 """`page`: one self-contained HTML file from JavaScript modules, styles and data. It opens offline, from a file too.
 
-Browsers load no module from a `file://` page, so each one is put into the page as a `data:` URL, and an import map
-leads from its bare name (`hs/base/dom` is modules/base/dom.js) to it. A module is written as if it were served; nothing
-is translated or bundled. The content policy in the head of the page names its two scripts by their hashes: they run,
-and what they import; no other script does, and nothing is asked but the page's own server, where it has one.
+Browsers load no module from a `file://` page, so each one becomes a `data:` URL, and an import map leads from its bare
+name (`hs/base/dom` is modules/base/dom.js) to it. A module is written as if it were served; nothing is translated or
+bundled. The map is packed, since it takes a third of the room so, and a short script unpacks it. The content policy in
+the head of the page names that script and the map by their hashes: they run, and what they import; no other script
+does, and nothing is asked but the page's own server, where it has one. The type face is in the page, too.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def page(
     styles: Sequence[str] = (),
     connects: bool = False,
     description: str = "",
+    body: str = "",
 ) -> str:
     """A whole page as text.
 
@@ -46,17 +48,17 @@ def page(
         styles: names below `styles/`, after the theme's.
         connects: whether the page may talk to the server that it came from.
         description: one sentence for those who find the page.
+        body: HTML that stands in the page before any script runs.
 
     Raises:
         FileNotFoundError: a module or a style is not there.
         ValueError: two modules import each other, so that neither could run first.
     """
     imports = {f"hs/{name}": _as_url(source) for name, source in modules(entry).items()}
-    import_map = for_script(json.dumps({"imports": imports}))
-    main = "\n" + _UNPACK + _RUN.format(entry=f"hs/{entry}")
-    # 'strict-dynamic': scripts that a script of the page adds may run; markup, wherever it came from, can add none
+    import_map = json.dumps({"imports": imports})
+    main = "\n" + _RUN.replace("ENTRY", f"hs/{entry}")
     policy = f"default-src 'none'; script-src 'strict-dynamic' {_hash(import_map)} {_hash(main)}; "
-    policy += "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    policy += "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     if connects:
         policy += "; connect-src 'self'"
     scripts = [_datum(name, json.dumps(value, ensure_ascii=False)) for name, value in (data or {}).items()]
@@ -68,39 +70,43 @@ def page(
         *([f'<meta name="description" content="{escape(description)}">'] if description else []),
         f'<link rel="icon" href="{_ICON}">',
         f"<title>{escape(title)}</title>",
+        f"<style>\n{_face()}</style>",
         *(f"<style>\n{style(name)}</style>" for name in (*_THEME, *styles)),
-        f'<script type="importmap">{import_map}</script>',
+        *([_HIDDEN] if body else []),
     ]
-    body = [
+    whole = [
+        body or "<noscript><p>This page is drawn by its own scripts, which are switched off here.</p></noscript>",
         *scripts,
-        "<noscript><p>This page is drawn by its own scripts, which are switched off here.</p></noscript>",
-        f'<script type="module">{main}</script>',
+        _packed("modules", import_map),
+        f"<script>{main}</script>",
     ]
     return "\n".join(
-        ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body>", "</html>", ""]
+        ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *whole, "</body>", "</html>", ""]
     )
+
+
+_HIDDEN = "<noscript><style>.drawn-by-script { display: none; }</style></noscript>"
 
 
 _PACKED_FROM = 20_000
 """Characters from which a datum is packed: recorded traces shrink to a fifth."""
 
-_UNPACK = """\
-for (const packed of document.querySelectorAll('script[type="application/gzip"]')) {
-  const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
-  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  packed.textContent = await new Response(unpacked).text();
-  packed.type = "application/json";
-}
-"""
-
-
 _RUN = """\
-const main = document.createElement("script");
-main.type = "module";
-main.src = import.meta.resolve("{entry}");
-document.body.append(main);
+(async () => {
+  for (const packed of document.querySelectorAll('script[type="application/gzip"]')) {
+    const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+    const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    packed.textContent = await new Response(unpacked).text();
+    packed.type = "application/json";
+  }
+  const modules = document.getElementById("data-modules");
+  const map = Object.assign(document.createElement("script"), { type: "importmap", textContent: modules.textContent });
+  modules.replaceWith(map);
+  const src = JSON.parse(map.textContent).imports["ENTRY"];
+  document.body.append(Object.assign(document.createElement("script"), { type: "module", src }));
+})();
 """
-"""An import would count as the markup's, and need its URL in the policy."""
+"""A classic script: a map may not come after a module, and an import would need its URL in the policy."""
 
 
 def _hash(script: str) -> str:
@@ -110,10 +116,24 @@ def _hash(script: str) -> str:
 
 def _datum(name: str, text: str) -> str:
     """A script element that holds JSON, packed where it is long; the page unpacks it before its own module runs."""
-    packed = len(text) >= _PACKED_FROM
-    kind = "application/gzip" if packed else "application/json"
-    content = b64encode(gzip.compress(text.encode(), mtime=0)).decode() if packed else for_script(text)
-    return f'<script type="{kind}" id="data-{escape(name)}">{content}</script>'
+    if len(text) >= _PACKED_FROM:
+        return _packed(name, text)
+    return f'<script type="application/json" id="data-{escape(name)}">{for_script(text)}</script>'
+
+
+def _packed(name: str, text: str) -> str:
+    packed = b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return f'<script type="application/gzip" id="data-{escape(name)}">{packed}</script>'
+
+
+@cache
+def _face() -> str:
+    """The type face of every page: Inter, cut down to the letters and signs that the pages use (fonts/README.md)."""
+    font = b64encode(files("headstart.base.web").joinpath("fonts", "inter.woff2").read_bytes()).decode()
+    return (
+        '@font-face { font-family: "Inter"; font-weight: 400 700; font-display: block; '
+        f'src: url("data:font/woff2;base64,{font}") format("woff2"); }}\n'
+    )
 
 
 def modules(entry: str) -> dict[str, str]:

@@ -27,7 +27,11 @@ _FORMAT = "headstart suffix store 1"
 class SuffixStore:
     """Past outputs, in which the drafter "suffix" looks for what to copy.
 
-    limit: tokens kept, over all salts; about half a kilobyte of memory each. A text longer than that keeps its end.
+    limit: the most tokens kept, over all salts; each takes about half a kilobyte of memory. Of a longer text the end is
+        kept. Default: 65,536.
+
+    Raises:
+        InvalidOption: `limit` is below 1.
 
     Examples:
         >>> import headstart as hs
@@ -50,7 +54,7 @@ class SuffixStore:
         return self._held
 
     def add(self, tokens: Sequence[int], salt: str = "") -> None:
-        """Keep a text, and let the oldest go where the limit requires it."""
+        """Keep a text, given as token ids, under a salt. If the limit is exceeded, the oldest texts are dropped."""
         text = Text()
         self._tries.setdefault(salt, SuffixTrie()).extend(text, tokens[-self.limit :])
         self._texts.append((salt, text))

@@ -18,7 +18,11 @@ class GateOptions:
     """What is held out, and how the two drafters are compared on it."""
 
     held_out: float = option(
-        0.2, "Share of the conversations that is judged on and never learned from.", panel=_PANEL, above=0, high=0.9
+        0.2,
+        "Share of the conversations that both drafters are compared on, and that training never sees.",
+        panel=_PANEL,
+        above=0,
+        high=0.9,
     )
     gate_prompts: int = option(200, "The most held-out prompts that are continued.", metavar="N", panel=_PANEL, low=20)
     gate_tokens: int = option(128, "The most tokens of each continuation.", metavar="N", panel=_PANEL, low=1)
@@ -35,8 +39,8 @@ class GateOptions:
         None, "Continue all prompts at this temperature. Default: each at its own.", "-T", panel=_PANEL, low=0
     )
     level: float = option(
-        0.95, "Confidence of the intervals, below 1. A drafter without a gain passes with a chance of about half of "
-        "what is missing to 1, at most.", "--confidence", panel=_PANEL, low=0.5, high=0.9999,
+        0.95, "Confidence of the intervals, below 1. A drafter without a gain passes with a probability of about "
+        "(1 - confidence) / 2 at most.", "--confidence", panel=_PANEL, low=0.5, high=0.9999,
     )  # fmt: skip
     batch: int = option(8, "Prompts that are continued at once.", panel=_PANEL, low=1)
     seed: int = option(0, "Seed of sampling, of the split and of the training.", panel=_PANEL, low=0, high=2**31 - 1)

@@ -50,11 +50,12 @@ class RolloutOptions:
         20, "Windows before the first judgement.", "--rollout-windows", metavar="N", panel="Rollout", low=10
     )
     tolerance: float = option(
-        0.02, "How much lower tokens per forward of the new replica may be, as a share, for the rest to follow.",
+        0.02, "By which share the new replica's tokens per forward may be lower for the others to follow.",
         "--rollout-tolerance", panel="Rollout", above=0, high=0.5,
     )  # fmt: skip
     patience: float = option(
-        6.0, "Hours after which the old export comes back, if nothing is proved.", "--rollout-hours", metavar="HOURS",
+        6.0, "Hours after which the old export is restored, if the new one is not proved better.", "--rollout-hours",
+        metavar="HOURS",
         panel="Rollout", above=0,
     )  # fmt: skip
     level: float = option(

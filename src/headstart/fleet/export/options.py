@@ -66,15 +66,13 @@ class ExportOptions:
         "checkpoint's.", kind=DTypeName,
     )  # fmt: skip
     cpu: bool = _engine(False, "The engines run on processors, not on GPUs.")
-    max_model_len: int | None = _engine(
-        None, "The longest context that the engine is to hold.", metavar="TOKENS", low=2
-    )
+    max_model_len: int | None = _engine(None, "The longest context of the engine.", metavar="TOKENS", low=2)
     name: str | None = _engine(None, "The model's name for clients. Default: the target's own.", "--served-model-name")
     settings: Mapping[str, Any] = settings_option(
         "Another option of the engine by its long name, for example tensor-parallel-size=2.", panel="Engine"
     )
     target_at: str | None = _engine(
-        None, "Where the target will lie on the serving machine. Default: where it lies here.", metavar="DIR"
+        None, "The target's path on the serving machine. Default: its path here.", metavar="DIR"
     )
     mount: str = _engine(MOUNT, "Where a cluster's volume is mounted that holds target/ and drafter/.", metavar="DIR")
     num_speculative_tokens: int | None = _draft(

@@ -46,7 +46,7 @@ class LaunchOptions:
         900.0, "Seconds to wait until the engines are ready; large weights take minutes to load.", metavar="SECONDS",
         above=0,
     )  # fmt: skip
-    restart: bool = _engine(False, "Start an engine that died again, a few times and each time after a longer pause.")
+    restart: bool = _engine(False, "Restart an engine that died, a few times, after a longer pause each time.")
     repair: bool = _engine(
         True, "On a CPU, load the repair of sampled text under speculation (vllm#55005) into each engine. It acts only "
         "on the known fault.", "--repair/--no-repair",

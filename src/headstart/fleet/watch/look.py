@@ -21,13 +21,13 @@ _watch, _drift = partial(option, panel="Watching"), partial(option, panel="Drift
 class WatchOptions:
     """How a fleet is watched."""
 
-    window: float = _watch(60.0, "Seconds of counting that the table shows.", above=0)
+    window: float = _watch(60.0, "Seconds of traffic that the table covers.", above=0)
     timeout: float = _watch(5.0, "Seconds to wait for a server.", metavar="SECONDS", above=0)
     drift_window: float = _drift(300.0, "Seconds that are one window for the detector.", above=0)
     drop: float = _drift(0.05, "Drift is proved if acceptance fell by more than this share.", low=0.0, high=0.9)
     learning: int = _drift(48, "Windows from which the baseline is learned.", low=12)
     false_alarm: float = _drift(
-        10_000.0, "While nothing changes, a false alarm comes after so many windows at the earliest, on average.", low=2
+        10_000.0, "While nothing changes, the mean number of windows until a false alarm is at least this.", low=2
     )
     draft_cost: float | None = _drift(
         None,

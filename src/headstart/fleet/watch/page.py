@@ -32,9 +32,6 @@ def watch_page(look: Look, history: Mapping[str, Sequence[Window]]) -> Page:
     Args:
         look: the last one.
         history: by server its windows, the oldest first.
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
     """
     when = datetime.fromtimestamp(look.time).astimezone().isoformat(sep=" ", timespec="seconds")
     page = Page("Servers under watch", f"headstart watch, {when}")

@@ -10,7 +10,7 @@ from headstart.base.web import build
 from headstart.learn.simulate import scenarios
 
 TITLE = "Speculative decoding, taken apart"
-_NO_LESSONS = ("theme", "base", "playground")  # the first two are in every page
+_NO_LESSONS = ("theme", "base", "playground", "report")  # the first two are in every page
 
 
 def lessons_page(playground: str = "") -> str:

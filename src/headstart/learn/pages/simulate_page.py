@@ -19,11 +19,7 @@ _TWO = ".2f"
 
 
 def simulate_page(found: WhatIf) -> Page:
-    """The page, not yet written.
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
-    """
+    """The page, not yet written."""
     page = Page("What would speculation gain?", "By formula; no model was run. Measure before you rely on it.")
     for answer in found.answers:
         page.verdict(answer.kind, f"{answer.name}: {answer.verdict}", f"{answer.reason}.")
@@ -130,7 +126,7 @@ def _maps(page: Page, found: WhatIf) -> None:
     ):
         marks = [charts.Mark(here[place], here[0], "you are here")] if here else []
         page.figure(
-            charts.heatmap(
+            charts.colour_map(
                 across.tolist(), alphas.tolist(), speedups, x=x, y="alpha", z="speedup", middle=1.0, marks=marks
             ),
             caption=f"Speedup {caption}",
@@ -139,11 +135,7 @@ def _maps(page: Page, found: WhatIf) -> None:
 
 
 def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
-    """The page, not yet written.
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
-    """
+    """The page, not yet written."""
     page = Page("Would it help?", "Situations that people meet, simulated round by round. Speedup over the baseline.")
     names = [result.scenario.name for result in results]
     gains = [result.speedup for result in results]

@@ -171,7 +171,9 @@ class SsdQuestion:
         "--c, however many rows.",
         metavar="ROWS:COST,...", kind=str, parse=partial(parse_cost, "--draft-costs", example="1:0.1,24:0.2"),
     )  # fmt: skip
-    hand_over: float | None = _ahead(None, "Telling the drafter the outcome, and fetching a draft. Default: 0.", low=0)
+    hand_over: float | None = _ahead(
+        None, "Time of telling the drafter the outcome and of fetching a draft. Default: 0.", low=0
+    )
     slow: float | None = _ahead(
         None, "How much longer a verification takes while the drafter works too, as a share: 0 on hardware of its own. "
         "Default: 0.",
@@ -179,15 +181,15 @@ class SsdQuestion:
     )  # fmt: skip
     draft_slow: float | None = _ahead(None, "The same for the drafter. Default: as --slow.", low=0)
     split: bool = _ahead(
-        False, "The machine is divided for good (cores), so that both are slow all the time.", "--split"
+        False, "The cores are divided between the two for good, so that both are slower all the time.", "--split"
     )
     jitter: float | None = _ahead(None, "How much verifications vary: standard deviation over mean. Default: 0.", low=0)
     late: Literal["serve", "finish", "wait"] = _ahead(
-        "serve", "A verification ends before the drafts are ready: serve what is ready, finish the wanted one, or wait "
-        "for all."
+        "serve", "If a verification ends before the drafts are ready: use what is ready, finish the needed "
+        "draft, or wait for all."
     )  # fmt: skip
     drafted: Literal["all", "missed", "nothing"] = _ahead(
-        "missed", "Some requests of a batch missed: draft for all of them again, for the missed ones, or for none."
+        "missed", "If some requests of a batch missed: draft again for all of them, for the missed ones, or for none."
     )
     plain_ms: float | None = _ahead(None, "Milliseconds of a plain step, to print times and tokens/s.", above=0)
     rounds: int = _ahead(DEFAULT_ROUNDS, "Rounds that are simulated.", low=10)

@@ -92,7 +92,8 @@ class SampledResult:
             f"{self.completions} completions ({self.tokens} tokens) where the bias is hardest to see: {weakest.what}"
         )
         if self.verdict == "lossless":
-            return [f"no bet won more than {self.most_evidence:.3g} times its stake", caught, *found]
+            won = f"no bet won more than {self.most_evidence:.3g} times its stake"
+            return ["no bet won anything" if self.most_evidence <= 1 else won, caught, *found]
         more = f"about {self.needed} completions" if self.needed else "many more completions"
         return [*found, caught, f"a power of {plan.power:g} takes {more}, or a larger effect, or a larger level"]
 

@@ -37,11 +37,13 @@ class AuditPlan:
         0.01, "The greatest probability of calling a lossless engine not lossless.", "--significance", above=0, high=0.5
     )
     effect: float = _option(
-        0.05, "The smallest bias that should be noticed, as the total variation of a token's distribution.",
+        0.05, "The smallest bias to detect, as the total variation of a token's distribution.",
         above=0, high=0.9,
     )  # fmt: skip
-    power: float = _option(0.9, "The probability with which such a bias should be noticed.", low=0, high=0.999)
-    max_samples: int = _option(4000, "The most texts to sample (of each of two servers); fewer once it is sure.", low=1)
+    power: float = _option(0.9, "The probability with which such a bias is detected.", low=0, high=0.999)
+    max_samples: int = _option(
+        4000, "The most texts to sample (from each of two servers). The audit stops earlier once it can decide.", low=1
+    )
     batch: int = 64
     """Completions drawn before each look at the evidence."""
     sample_tokens: int = _option(12, "Tokens of a sampled text, which should hold a few drafts.", low=1)
@@ -51,7 +53,7 @@ class AuditPlan:
     )
     k: int = 8
     """Tokens of the longest draft, as far as it is known."""
-    seed: int = _option(0, "Where the seeds of the texts begin.", low=0)
+    seed: int = _option(0, "First seed of the texts.", low=0)
     replicates: int = 100
     """Simulated audits for each bias, from which the stated power is estimated."""
 

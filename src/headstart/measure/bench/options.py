@@ -29,7 +29,7 @@ class BenchSettings:
     """What to run."""
 
     sampling: Sampling = field(default_factory=Sampling)
-    repetitions: int = _option(3, "How often each prompt is run.", low=1)
+    repetitions: int = _option(3, "How many times each prompt is run.", low=1)
     warm_up: int = _option(1, "Trials that run before anything counts.", low=0)
     limit: int | None = _option(
         None, "The most prompts of each category; a conversation is one, with all its turns.", low=1

@@ -44,6 +44,10 @@ class Memory:
         return sum(need.weights for need in self.needs)
 
     @property
+    def rows(self) -> int:
+        return sum(need.rows for need in self.needs)
+
+    @property
     def headroom(self) -> int:
         """What would be left, or (below 0) what is missing."""
         return self.free - self.total
@@ -64,7 +68,10 @@ class Memory:
         return self._most(self.slots)
 
     def _most(self, asked: int, fixed: int = 0) -> int:
-        left, each = self.free - self.weights - fixed, (sum(need.cache for need in self.needs) - fixed) / asked
+        left, each = (
+            self.free - self.weights - self.rows - fixed,
+            (sum(need.cache for need in self.needs) - fixed) / asked,
+        )
         if left < 0:
             return 0
         return asked if left >= asked * each else int(left / each)
@@ -72,7 +79,9 @@ class Memory:
     @property
     def words(self) -> str:
         parts = "; ".join(
-            f"{need.name}: weights {in_gib(need.weights)}, cache {in_gib(need.cache)}" for need in self.needs
+            f"{need.name}: weights {in_gib(need.weights)}, cache {in_gib(need.cache)}"
+            + (f", rows of a forward {in_gib(need.rows)}" if need.rows else "")
+            for need in self.needs
         )
         context = f"{self.slots} requests of {self.length} tokens"
         if self.fits:

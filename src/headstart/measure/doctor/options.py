@@ -24,14 +24,14 @@ class DoctorOptions:
     )  # fmt: skip
     scan: Path | None = _option(None, "Look for drafters in the models below DIR.", metavar="DIR")
     seconds: float = _option(
-        60.0, "Seconds that the examination may take, about; the best three are measured in as much again."
+        60.0, "About how many seconds the examination may take. Measuring the best three takes as long again."
     )
     measure: bool = _option(
-        True, "Measure the best three by prediction, end to end, in turn with the target alone. What was not measured "
-        "is not kept.", "--measure/--no-measure",
+        True, "Measure the three best predictions end to end, in turn with the target alone. Only what was measured is "
+        "kept.", "--measure/--no-measure",
     )  # fmt: skip
     measure_all: bool = _option(
-        False, "Measure every candidate end to end, not only the best three, in so much more time."
+        False, "Measure every candidate end to end, not only the best three. This takes longer."
     )
     keep: bool = _option(
         True, "Remember what was measured: '--drafter auto' then follows it for this target.", "--keep/--no-keep"

@@ -45,9 +45,9 @@ class Setup:
         """
         target = self._target(self.target_options.max_length)
         asked, slots = target.checkpoint, self.engine_options.max_batch_size
-        memory = Memory(
-            free_bytes(target.device), (asked.need(slots, self.target_options.quantize),), slots, asked.length
-        )
+        rows = self.engine_options.prefill_chunk + slots
+        need = asked.need(slots, self.target_options.quantize, rows)
+        memory = Memory(free_bytes(target.device), (need,), slots, asked.length)
         if memory.fits:
             return target, memory
         if memory.most_length < min(LEAST, asked.length):

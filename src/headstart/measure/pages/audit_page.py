@@ -16,16 +16,14 @@ _SHOWN = (
     "target", "drafter", "rule", "pacing", "dtype", "quantize", "decoder", "url", "model", "tokens_from", "asked",
 )  # fmt: skip
 """What is shown of the subject, where it is known."""
+_LEAST_SHOWN = 0.00005
+"""Of a total variation, what is not 0 in four digits."""
 _MOST = 40
 """Divergences shown; the JSON has more."""
 
 
 def audit_page(record: Mapping[str, Any]) -> Page:
-    """The page of a certificate's record (`Certificate.record`, or what `audit -o` wrote).
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
-    """
+    """The page of a certificate's record (`Certificate.record`, or what `audit -o` wrote)."""
     subject, parts = record["subject"], record["parts"]
     page = Page("Losslessness certificate", str(subject.get("name", "")))
     verdict: Verdict = record["verdict"]
@@ -74,10 +72,13 @@ def _sampling(page: Page, part: Mapping[str, Any]) -> None:
     if curve := part.get("e_value_by_completions"):
         _evidence(page, curve, part["settings"]["level"], "completions")
     tv = part["total_variation"]
-    page.text(
-        f"By the bets, the distribution of a token is off by at least {tv['at_least']:.4f} in total variation on "
-        f"average (confidence {1 - part['settings']['level']:.0%}); 0 says nothing was found."
-    )
+    if tv["at_least"] >= _LEAST_SHOWN:
+        page.text(
+            f"By the bets, the distribution of a token is off by at least {tv['at_least']:.4f} in total variation on "
+            f"average (confidence {1 - part['settings']['level']:.0%})."
+        )
+    else:
+        page.text("The bets found no difference between the distributions of a token.")
     page.table(
         ["bias", "total variation", "caught", "completions needed"],
         [
@@ -105,15 +106,14 @@ def _comparison(page: Page, part: Mapping[str, Any]) -> None:
 
 
 def _evidence(page: Page, curve: Sequence[Sequence[float]], level: float, unit: str) -> None:
-    figure = charts.lines(
-        {"capital": ([row[0] for row in curve], [max(float(row[1]), 1e-6) for row in curve])},
-        x=unit,
-        y="capital of the bets (log scale)",
-        reference=1 / level,
-    )
-    figure.update_yaxes(type="log")
     page.figure(
-        figure,
+        charts.lines(
+            {"capital": ([row[0] for row in curve], [max(float(row[1]), 1e-6) for row in curve])},
+            x=unit,
+            y="capital of the bets (log scale)",
+            reference=1 / level,
+            log_y=True,
+        ),
         caption=f"What a stake of 1 became. A lossless engine reaches the dashed line, {1 / level:g}, with probability "
         f"{level:g} at most; bets on an engine that is not grow without end.",
         alt=f"Capital of the bets by number of {unit}, ending at {float(curve[-1][1]):.3g}; {1 / level:g} is proof.",

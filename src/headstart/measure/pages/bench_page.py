@@ -21,14 +21,12 @@ from headstart.measure.provenance import Provenance
 _MIB = 2**20
 _LEAST_JUDGED = 5  # guesses: acceptance of positions reached less often is left out of the plot
 _MAP_K = 12
+_COLOURS = {"plan": "strong-line", "draft": "q", "verify": "p", "sample": "r", "commit": "soft", "other": "line"}
+"""Of the parts of a step, as in the ribbon of rounds of a trace."""
 
 
 def bench_page(result: BenchResult, figures: Sequence[Figures]) -> Page:
-    """figures: of `summarise`, not empty.
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
-    """
+    """figures: of `summarise`, not empty."""
     overall = figures[0]
     facts = result.engine
     page = Page("How fast is it here?", f"{facts['target']} with drafter {facts['drafter']}, {facts['dtype']}")
@@ -137,7 +135,7 @@ def _add_map(page: Page, place: Here | None) -> None:
     table = theory.alpha_k_table(alphas, ks, place.c, place.v)
     best = place.best_k
     page.figure(
-        charts.heatmap(
+        charts.colour_map(
             ks,
             alphas,
             table,
@@ -212,6 +210,7 @@ def _add_split(page: Page, overall: Figures) -> None:
             list(arms),
             {words: [milliseconds(arm, part) for arm in arms.values()] for part, words in PARTS_IN_WORDS.items()},
             y="milliseconds per token",
+            colours={PARTS_IN_WORDS[part]: colour for part, colour in _COLOURS.items()},
         ),
         caption="Time per token by part.",
         alt="; ".join(f"{name}: {1000 * arm.seconds / arm.tokens:.2f} ms per token" for name, arm in arms.items()),

@@ -24,11 +24,7 @@ _FORMATS = _PREDICTED | {"measured": ".2f", "error": "+.0%", "first token, ms": 
 
 
 def doctor_page(examination: Examination) -> Page:
-    """The page, still to be written.
-
-    Raises:
-        InvalidOption: plotly or jinja2 is missing.
-    """
+    """The page, still to be written."""
     page = Page(f"Will speculation help? ({examination.described['target']})", "headstart doctor")
     verdict = examination.verdict
     page.verdict(verdict.kind, verdict.headline, verdict.batch)
@@ -108,7 +104,7 @@ def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
         for one in ranked[:_SOME]
     }  # fmt: skip
     page.figure(
-        charts.lines(series, x="requests at once", y="speedup", reference=1.0),
+        charts.lines(series, x="requests at once", y="speedup", reference=1.0, log_x=True),
         caption="Predicted speedup by batch size, each time with the best length.",
         alt="A line per candidate; where it falls below 1, speculation stops paying.",
     )
@@ -129,7 +125,7 @@ def _target(page: Page, examination: Examination) -> None:
         )  # fmt: skip
         caption += " Measured were rows that have nothing in common; a row of a text is taken to cost as many of them."
     page.figure(
-        charts.lines(series, x="rows of a forward (n)", y="v(n)"),
+        charts.lines(series, x="rows of a forward (n)", y="v(n)", log_x=True),
         caption=caption,
         alt="v(n) by number of rows.",
     )

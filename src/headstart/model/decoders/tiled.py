@@ -20,6 +20,7 @@ from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of
 from headstart.model.native import structs
 from headstart.model.packed import Packed
 from headstart.model.planes import LOG, StateShape
+from headstart.model.recipes import Recipe
 from headstart.model.threads import threads
 from headstart.model.walks import Walk
 
@@ -96,6 +97,37 @@ class TiledCache(Slots):
 def tiled_capacity(capacity: int) -> int:
     """Rounded up to whole tiles."""
     return -(-capacity // native.LANES) * native.LANES
+
+
+def buffer_bytes(recipe: Recipe, *, rows: int, capacity: int, size: int) -> int:
+    """Bytes that a forward of so many rows takes for itself, nearly: the kernels keep them from call to call (`grow` of
+    decoder.cpp and experts.h). capacity: tokens of a slot. size: bytes of a number of the dtype."""
+    width, count = recipe.width, -(-rows // _ROWS_TOGETHER) * _ROWS_TOGETHER
+    widest = heads = mixed = expert_floats = taken = 0
+    for _, layer in recipe.kinds:
+        mlp, experts = layer.dense, layer.experts
+        widest = max(widest, sum(each.outputs for each in layer.mixers), 0 if mlp is None else 2 * mlp.width)
+        if layer.attends is not None:
+            heads = max(heads, layer.attends.heads * max(layer.attends.widths))
+        if layer.recurs is not None:
+            heads, mixed = max(heads, layer.recurs.width), max(mixed, layer.recurs.channels + layer.recurs.gates)
+        if experts is not None:
+            (inputs, outputs), (inner, _) = experts.shapes(width)
+            chosen = rows * experts.router.chosen
+            shared = 0 if mlp is None else max(2 * mlp.width, width)
+            expert_floats = max(
+                expert_floats, rows * (2 * width + experts.count + shared) + chosen * max(outputs, width)
+            )
+            places = chosen + _ROWS_TOGETHER * min(experts.count, chosen) + count
+            taken = max(taken, places * max(inputs, inner))
+    inputs = max(width, heads, widest // 2)
+    floats = count * (width + max(widest, width) + 2 * heads + mixed) + expert_floats
+    own = inputs + (_QUERIES_TOGETHER + 1) * capacity + 2 * native.LANES * count
+    return 4 * (floats + threads() * own) + size * max(taken, count * inputs)
+
+
+_ROWS_TOGETHER, _QUERIES_TOGETHER = 32, 8
+"""Rows up to a multiple of which products have room, and queries whose scores a thread has at a time."""
 
 
 class TiledBatch:

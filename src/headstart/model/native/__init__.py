@@ -75,6 +75,7 @@ class Kernels:
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)
         self.gather_latents = function("gather_latents", None, _pointer, _int, *[_number] * 4, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
+        self.read = function("read", ctypes.c_uint32, _pointer, *[_number] * 2)
         self.forward = function("forward", _status, ctypes.POINTER(Model), ctypes.POINTER(Batch))
 
     def use_runtime(self, runtime: ctypes.CDLL | None) -> None:

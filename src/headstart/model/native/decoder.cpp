@@ -27,6 +27,7 @@
 #include "mixers.h"
 #include "norms.h"
 #include "products.h"
+#include "reading.h"
 #include "rounding.h"
 
 // The structures that Python fills (structs.py). `headstart_layout` says how they lie in memory.
@@ -953,6 +954,11 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
         multiply(team, *p, rows, scale, count, b.of_member(team).sums, y);
     });
     return 0;
+}
+
+// Reads memory, for the time that it takes.
+uint32_t headstart_read(const void *from, int64_t bytes, int64_t threads) {
+    return read_bytes((const uint8_t *)from, bytes, threads);
 }
 
 // A gate's nonlinearity by itself, for tests: count is a multiple of 16. numbers: those of XIELU.

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import time
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from headstart.model import native
+from headstart.model.threads import threads
 
 _HUGE = 1 << 21
 """Bytes of a huge page of x86."""
@@ -68,3 +72,22 @@ def aligned(size: int) -> Tensor:
     with contextlib.suppress(OSError):  # a kernel without huge pages
         block.madvise(mmap.MADV_HUGEPAGE, start, size // _HUGE * _HUGE)
     return torch.frombuffer(block, dtype=torch.uint8, count=size, offset=start)
+
+
+def read_seconds(memory: Tensor) -> float:
+    """Seconds in which the threads of a forward read memory and do nothing else: a product of weights of as many bytes
+    takes no less."""
+    if native.available():
+        read, address, size, count = native.kernels().read, memory.data_ptr(), memory.nbytes, threads()
+        start = time.perf_counter()
+        read(address, size, count)
+    else:
+        start = time.perf_counter()
+        memory.view(torch.uint8).view(torch.int64).sum()
+    return time.perf_counter() - start
+
+
+def read_bandwidth(size: int = 1 << 30, rounds: int = 5) -> float:
+    """Bytes per second that they read of memory of so many bytes, most of which no cache may hold: the best round."""
+    memory = aligned(max(8, size // 8 * 8)).fill_(1)  # pages that nothing was written to are all the same zeros
+    return memory.nbytes / min(read_seconds(memory) for _ in range(rounds))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.gguf.blocks import mxfp4
-from headstart.model.grouped import ChannelWeights, GroupedWeights, Rows, StoredWeights
+from headstart.model.gguf.blocks import FORMS, mxfp4
+from headstart.model.grouped import BlockRows, ChannelWeights, GroupedWeights, Rows, StoredWeights
 from headstart.model.quantised.layout import Layout, Outputs, Part, Shape
 from headstart.model.quantised.tensors import Tensors
 
@@ -65,7 +65,10 @@ class ExpertsOfCodes:
             order = np.concatenate([order[::2], order[1::2]])
 
         def of(number: int) -> StoredWeights:
-            return StoredWeights((self.outputs, self.inputs), 4, lambda rows: self._read(number, order[rows]))
+            shape = self.outputs, self.inputs
+            return StoredWeights(
+                shape, 4, lambda rows: self._read(number, order[rows]), blocks=lambda: (self._blocks(number, order),)
+            )
 
         return [of(number) for number in range(self.count)]
 
@@ -74,11 +77,31 @@ class ExpertsOfCodes:
         for number, each in enumerate(to):
             each.copy_(torch.from_numpy(self._read(number, slice(None)).dequantise()).T)
 
-    def _read(self, number: int, rows: Rows) -> GroupedWeights:
+    def _stored(self, number: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Codes and exponents of an expert."""
         only = slice(number, number + 1)
         blocks, exponents = (
-            self.tensors.read(f"{self.parameter}_{kind}", only)[0].numpy()[rows] for kind in ("blocks", "scales")
+            self.tensors.read(f"{self.parameter}_{kind}", only)[0].numpy() for kind in ("blocks", "scales")
         )
+        return blocks, exponents
+
+    def _blocks(self, number: int, order: NDArray[np.intp]) -> BlockRows:
+        """An expert in the blocks of GGUF, which the kernels pack: the exponent, and codes of which the first half is
+        in the low nibbles."""
+        blocks, exponents = self._stored(number)
+        made = np.empty((*exponents.shape, 1 + _GROUP // 2), np.uint8)
+        made[..., 0] = exponents
+        # two codes in turn from a number of 64 bits: eight bytes hold 16 of them, in the order of its nibbles
+        low, high = np.moveaxis(np.ascontiguousarray(blocks).view("<u8"), -1, 0)
+        even = np.uint64(0x0F0F0F0F0F0F0F0F)
+        firsts, seconds = (low & even) | (high & even) << np.uint64(4), low >> np.uint64(4) & even | high & ~even
+        made[..., 1::2] = firsts[..., None].view(np.uint8)
+        made[..., 2::2] = seconds[..., None].view(np.uint8)
+        rows = (made.ctypes.data + order * made.strides[0]).astype(np.intp)
+        return BlockRows(f"{self.parameter}_scales", FORMS["MXFP4"], rows, self.inputs, (made.reshape(-1),))
+
+    def _read(self, number: int, rows: Rows) -> GroupedWeights:
+        blocks, exponents = (each[rows] for each in self._stored(number))
         found = mxfp4(_codes(blocks), exponents.astype(np.int32) - 128)  # for doubled numbers
         if not np.isfinite(found.scales).all():
             raise self.tensors.damaged(f"tensor '{self.parameter}_scales' holds an exponent of no finite number")

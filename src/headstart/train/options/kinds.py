@@ -87,7 +87,7 @@ class Eagle3Training(UnrolledTraining):
         None, "A target layer whose input the head reads; give three. Default: an early, a middle and a late one.",
         "--layer-id", low=0,
     )  # fmt: skip
-    layers: int = _head(1, "Decoder layers; those after the first begin as the identity.", low=1, high=8)
+    layers: int = _head(1, "Number of decoder layers; those after the first start as the identity.", low=1, high=8)
     parallel: int = _head(
         0, "Guess this many tokens in one forward, with masked rows (P-EAGLE); it takes the place of --ttt-steps. "
         "Use two layers or more. Default: one forward for each token.", low=0, high=32,
@@ -108,7 +108,7 @@ class Eagle3Training(UnrolledTraining):
         0, "Rank of a selector, which corrects guesses by the token before them; 0 leaves it out. Try 32.", low=0
     )
     selector_top_k: int = _head(16, "Candidates of each guess among which the selector chooses.", low=2)
-    freeze_output: bool = _run(False, "Leave the output matrix as it begins, which makes steps cheaper.")
+    freeze_output: bool = _run(False, "Do not train the output matrix, which makes steps cheaper.")
     draft_vocab_size: int | None = _head(
         None, "Number of tokens that the head can propose, the most frequent ones. Default: as many as cover 95% of "
         "the text, from 8,192 to 32,768.", low=1,

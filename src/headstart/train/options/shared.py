@@ -81,9 +81,7 @@ class Training:
         above=0,
     )
     batch_size: int = _run(8, "Windows per step.", low=1)
-    micro_batch: int | None = _run(
-        None, "Windows held in memory at once. Default: as many as have room for their logits."
-    )
+    micro_batch: int | None = _run(None, "Windows held in memory at once. Default: as many as fit with their logits.")
     sequence_length: int = _data(512, "Length of a window in tokens.", low=8)
     matrix_rate: float = _run(0.02, "Peak learning rate of the matrices (Muon).", above=0)
     other_rate: float = _run(3e-3, "Peak learning rate of embeddings and norms (AdamW).", above=0)

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headstart.base.web.report.style import TABLE, Numbers
-
 Cell = str | float | int | None
+Numbers = Sequence[float] | np.ndarray[Any, Any]
 Bounds = tuple[Numbers, Numbers]
 
 LONG = 40
@@ -64,13 +63,8 @@ def written_as(cell: object, number_format: str = "") -> str:
     return str(cell)
 
 
-def table_of(figure: Mapping[str, Any]) -> Table:
-    """The numbers of a figure: the table that a chart carries.
-
-    figure: as `Figure.to_plotly_json()` gives it.
-    """
-    meta = figure["layout"]["meta"][TABLE]
-    columns, rows = meta["columns"], meta["rows"]
+def thinned(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """The table of a chart's numbers; of a long one an even selection of rows, which its caption says."""
     if len(rows) <= MOST_ROWS:
         return Table.of(columns, rows)
     chosen = np.linspace(0, len(rows) - 1, MOST_ROWS).round().astype(int)

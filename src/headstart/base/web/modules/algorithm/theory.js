@@ -4,3 +4,4 @@ export * from "hs/algorithm/distributions";
 export * from "hs/algorithm/machine";
 export * from "hs/algorithm/mixture";
 export * from "hs/algorithm/speed";
+export * from "hs/algorithm/stacks";

@@ -11,6 +11,7 @@ import tokensARound from "hs/lessons/chapters/06-tokens-a-round";
 import theCliff from "hs/lessons/chapters/07-the-cliff";
 import goodGuesses from "hs/lessons/chapters/08-good-guesses";
 import drafters from "hs/lessons/chapters/09-drafters";
+import newIdeas from "hs/lessons/chapters/09b-new-ideas";
 import whenItHurts from "hs/lessons/chapters/10-when-it-hurts";
 import keepItGood from "hs/lessons/chapters/11-keep-it-good";
 import aRealTrace from "hs/lessons/chapters/12-a-real-trace";
@@ -27,6 +28,7 @@ export const chapters = [
   theCliff,
   goodGuesses,
   drafters,
+  newIdeas,
   whenItHurts,
   keepItGood,
   aRealTrace,

@@ -6,6 +6,7 @@ import { chapters } from "hs/lessons/chapters";
 import { hero } from "hs/lessons/chapters/00-two-typists/race";
 import { exercises, forgetExercises, isDone } from "hs/lessons/exercise";
 import { progress } from "hs/lessons/progress";
+import { roundBeside } from "hs/lessons/round";
 
 const TITLE = "Speculative decoding, taken apart";
 const VISITED = "visited";
@@ -15,7 +16,7 @@ const PARTS = [
   ["The idea", ["00", "01", "02", "03"]],
   ["The proof", ["04", "04b", "05"]],
   ["The cost", ["06", "07", "08"]],
-  ["In practice", ["09", "10", "11", "12"]],
+  ["In practice", ["09", "09b", "10", "11", "12"]],
 ];
 const CORE = new Set(["00", "02", "03", "04", "06", "07"]);
 
@@ -157,6 +158,7 @@ function page(chapter) {
     h("p.crumb", {}, `Chapter ${number(chapter)} · ${chapter.minutes} minutes`),
     h("h1", chapter.title),
     h("p.lead", chapter.question),
+    roundBeside(chapter.round),
     append(h("article"), chapter.build()),
     chapter.sources?.length &&
       h("footer.sources", {}, h("h3", "Sources"), h("ul", {}, chapter.sources.map(({ text, url }) => h("li", {}, url ? h("a", { href: url, rel: "noreferrer" }, text) : text)))),

@@ -86,7 +86,7 @@ function textPart(settings, model, wrong) {
 }
 
 const chip = (text, value) =>
-  h("button.chip", { type: "button", on: { click: () => (value.value = text) } }, text.replaceAll(/\s+/g, " "));
+  h("button.chip", { type: "button", on: { click: () => (value.value = text) } }, text.replaceAll(/\s*\n\s*/g, " ⏎ "));
 
 function systemPart(settings) {
   const { element } = area("System message", settings.system, { rows: 2, mono: false });

@@ -52,6 +52,8 @@ function run() {
   const wrong = troubles(values);
   ask.show(wrong);
   if (Object.keys(wrong).length) return announce(Object.values(wrong)[0]);
+  // after a run the arrow keys walk the rounds; in a field of text they would walk its letters
+  if (document.activeElement?.tagName === "TEXTAREA") document.getElementById("answer").focus({ preventScroll: true });
   if (matchMedia("(max-width: 800px)").matches) answer.element.scrollIntoView({ behavior: calm() ? "auto" : "smooth" });
   return play(newRun(values));
 }
@@ -164,7 +166,7 @@ document.addEventListener("keydown", (event) => {
     if (!card.element.hidden) card.hideNow();
     halt();
   }
-  const free = event.target === document.body || event.target === document.documentElement;
+  const free = event.target === document.body || event.target === document.documentElement || event.target.id === "answer";
   if (!free) return;
   const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (by) {

@@ -28,7 +28,7 @@ export function accountOf({ trace, request, found, heading = "h2" }, onRound) {
     "div.account",
     {},
     h("div", {}, found.conditional.length > 0 && byDepth(heading, found), found.lost.length > 0 && lostOf(heading, request, found, onRound)),
-    h("div", {}, whatIfOf(heading, trace, request), found.sources.length > 1 && bySource(heading, found)),
+    h("div", {}, whatIfOf(heading, trace, request, found), found.sources.length > 1 && bySource(heading, found)),
   );
 }
 
@@ -67,20 +67,39 @@ function lostOf(heading, request, found, onRound) {
 }
 
 /** "What if K were": tokens per forward for other draft lengths. */
-function whatIfOf(heading, trace, request) {
+function whatIfOf(heading, trace, request, found) {
   const most = deepest(request);
   if (most === 0) return null;
   const ks = Array.from({ length: most + 3 }, (_, k) => k).filter((k) => k <= LONGEST || k === most);
   const answers = ks.map((k) => whatIf(trace, request, k));
   const best = Math.max(...answers.map((each) => each.tokensPerForward[1]));
   const timed = answers.some((each) => each.seconds !== null);
-  const row = (each) => [
-    String(each.k), forwardsOf(each), rateOf(each), bar((each.tokensPerForward[0] + each.tokensPerForward[1]) / 2 / best),
+  const row = ([each, last]) => [
+    each === last ? String(each.k) : `${each.k} to ${last.k}`, forwardsOf(each), rateOf(each), bar((each.tokensPerForward[0] + each.tokensPerForward[1]) / 2 / best),
     ...(timed ? [each.seconds === null ? "–" : seconds(each.seconds)] : []), h("span.how", each.recorded ? "it ran" : HOW[each.label]),
   ];
   return h("section", { "aria-label": "What if K were" }, h(heading, "What if K were …"),
-    h("p", wordsOf(answers)),
-    scrolling("Other draft lengths, as a table", tableOf({ columns: ["K", "forwards", "tokens each", "", ...(timed ? ["about"] : []), ""], rows: answers.map(row) })));
+    h("p", [againstPlain(answers[0].seconds, found.seconds.total), wordsOf(answers)].filter(Boolean).join(" ")),
+    scrolling("Other draft lengths, as a table", tableOf({ columns: ["K", "forwards", "tokens each", "", ...(timed ? ["about"] : []), ""], rows: together(answers).map(row) })));
+}
+
+/** What the run gained or lost by speculation. Its own times are noisy: a difference of a twentieth is none. */
+function againstPlain(plain, took) {
+  if (plain === null || !(took > 0)) return "";
+  const [ran, would] = [`this run took ${seconds(took)}`, `plain decoding would have taken about ${seconds(plain)}`];
+  if (plain > 1.05 * took) return `Speculation paid: ${ran}, and ${would}.`;
+  return plain < took / 1.05 ? `Speculation lost: ${ran}, and ${would}.` : `Speculation changed little: ${ran}, and ${would}.`;
+}
+
+/** Neighbours that differ in nothing but K, as [first, last]. */
+function together(answers) {
+  const shown = (each) => JSON.stringify([each.recorded, each.label, forwardsOf(each), rateOf(each), each.seconds === null ? "" : seconds(each.seconds)]);
+  const groups = [];
+  for (const each of answers) {
+    if (groups.length && shown(groups.at(-1)[1]) === shown(each)) groups.at(-1)[1] = each;
+    else groups.push([each, each]);
+  }
+  return groups;
 }
 
 /** Why the answers are no more than they are; of all drafts shorter than those that ran. */

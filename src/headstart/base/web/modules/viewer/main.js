@@ -46,11 +46,15 @@ addEventListener("drop", (event) => {
 });
 
 main.append(
-  h("header.viewer-head", {}, h("h1", "A trace, round by round"), h("div.viewer-tools", {}, data("playground") && h("a.to-playground", { href: data("playground") }, "Playground"), opener(), themeSwitch())),
+  h("header.viewer-head", {}, h("h1", "A trace, round by round"), opener()),
   trouble,
   holder,
 );
-document.body.append(main);
+document.body.append(
+  h("header.top", {}, h("span.home", {}, h("span.logo", { "aria-hidden": "true" }, "▸▸"), " headstart ", h("span.soft", "traces")),
+    data("playground") && h("a.to-playground", { href: data("playground") }, "Playground"), themeSwitch()),
+  main,
+);
 
 const given = data("trace");
 if (given) open(given);

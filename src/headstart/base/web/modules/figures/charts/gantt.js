@@ -2,7 +2,7 @@
 
 import { fill, h, svg } from "hs/base/dom";
 import { sized } from "hs/figures/sized";
-import { ticksOf } from "hs/figures/charts/line";
+import { ticksOf } from "hs/figures/charts/scale";
 
 const LANE = 36;
 const NAME = 20;
@@ -14,10 +14,11 @@ const HATCHED = ["draft", "prefill", "miss"];
 export const KINDS = ["draft", "verify", "distribution", "commit", "plain", "prefill", "wait", "hit", "miss", "other"];
 
 /**
- * @param {{lanes: {name: string, blocks: {from: number, to: number, kind: string, label?: string}[]}[], unit: string,
- *   end?: number, legend?: boolean}} options `end` is the time at the right edge
+ * @param {{lanes: {name: string, blocks: {from: number, to: number, kind: string, label?: string, words?: string[]}[]}[], unit: string,
+ *   end?: number, legend?: boolean, names?: Record<string, string>}} options `end` is the time at the right edge; `names`
+ *   are what the legend calls the kinds; `words` say what a block is to who points at it
  */
-export function gantt({ lanes, unit, end, legend = true }) {
+export function gantt({ lanes, unit, end, legend = true, names = {} }) {
   const now = { lanes, unit, end };
   const id = `gantt-${++number}`;
   const keys = h("ul.chart-legend", { "aria-hidden": "true" });
@@ -26,18 +27,25 @@ export function gantt({ lanes, unit, end, legend = true }) {
   const set = (changes) => {
     Object.assign(now, changes);
     const kinds = [...new Set(now.lanes.flatMap(({ blocks }) => blocks.map(({ kind }) => kind)))];
-    fill(keys, legend && kinds.map((kind) => h("li", {}, h(`span.gantt-key.${lookOf(kind)}`), kind)));
+    fill(keys, legend && kinds.map((kind) => h("li", {}, h(`span.gantt-key.${lookOf(kind)}`), names[kind] ?? kind)));
     drawing.redraw();
   };
   set({});
-  return { element, set };
+  const places = () => {
+    const x = acrossOf(now, drawing.element.clientWidth);
+    return now.lanes.flatMap(({ blocks }, i) => blocks.map(({ from, to, words }) => ({ x: x((from + to) / 2), y: i * (LANE + NAME) + NAME + LANE / 2, words: words ?? [] })));
+  };
+  return { element, set, drawing: drawing.element, places };
 }
+
+const lastOf = ({ lanes, end }) => end ?? Math.max(1e-9, ...lanes.flatMap(({ blocks }) => blocks.map(({ to }) => to)));
+const acrossOf = (now, width) => (time) => (time / lastOf(now)) * (width - 2) + 1;
 
 const lookOf = (kind) => (KINDS.includes(kind) ? kind : "other");
 
-function draw({ lanes, unit, end }, width, id) {
-  const last = end ?? Math.max(1e-9, ...lanes.flatMap(({ blocks }) => blocks.map(({ to }) => to)));
-  const x = (time) => (time / last) * (width - 2) + 1;
+function draw(now, width, id) {
+  const { lanes, unit } = now;
+  const [last, x] = [lastOf(now), acrossOf(now, width)];
   const bottom = lanes.length * (LANE + NAME) + 8;
   return [
     svg("defs", {}, HATCHED.map((look) => svg("pattern", { id: `${id}-${look}`, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },

@@ -10,6 +10,7 @@ import { exercise } from "hs/lessons/exercise";
 import { note, prose, section, summary } from "hs/lessons/parts";
 import { predict } from "hs/lessons/predict";
 import { progress } from "hs/lessons/progress";
+import { ALL } from "hs/lessons/round";
 
 const BET = "00";
 const ROUNDS = 6;
@@ -71,6 +72,7 @@ export default {
   title: "Two typists",
   minutes: 5,
   question: "You will be able to say in a sentence what speculative decoding does, and what it leaves as it is.",
+  round: { at: ALL, says: "This is the round that all chapters take apart: four guesses, one pass of the large model, four words. Here it goes by without a number." },
   exercises: ["00.1"],
   sources: [
     { text: "Leviathan, Kalman, Matias: Fast inference from transformers via speculative decoding (2022)", url: "https://arxiv.org/abs/2211.17192" },

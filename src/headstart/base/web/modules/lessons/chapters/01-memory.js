@@ -98,6 +98,7 @@ export default {
   title: "Why a token costs the whole model",
   minutes: 7,
   question: "You will be able to work out how long a token must take, and why a few more rows in a pass are nearly free.",
+  round: { at: ["verify"], says: "Why may one pass read “cat” and four guesses, five words, for the price of one?" },
   exercises: ["01.1", "01.2", "01.3"],
   sources: [
     { text: "Chen and others: Accelerating large language model decoding with speculative sampling (2023), introduction", url: "https://arxiv.org/abs/2302.01318" },

@@ -129,6 +129,7 @@ export default {
   title: "One forward answers K\u00a0+\u00a01 questions",
   minutes: 6,
   question: "You will be able to say which row of a pass judges which guess, and what happens to the cache.",
+  round: { at: ["verify"], says: "How does one pass give five distributions at once: what comes after “cat”, and after each of the four guesses?" },
   exercises: ["02.1", "02.2", "02.3"],
   sources: [
     { text: "Vaswani and others: Attention is all you need (2017), section 3.2.3, the mask", url: "https://arxiv.org/abs/1706.03762" },

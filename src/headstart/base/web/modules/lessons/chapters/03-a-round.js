@@ -9,6 +9,7 @@ import { exercise } from "hs/lessons/exercise";
 import { handle } from "hs/lessons/handle";
 import { note, prose, pseudocode, section, summary, term } from "hs/lessons/parts";
 import { predict } from "hs/lessons/predict";
+import { ALL, REFUSED } from "hs/lessons/round";
 
 const CASES = [
   { p: 0.3, q: 0.2, u: 0.99 },
@@ -107,6 +108,7 @@ export default {
   title: "A round, slowly",
   minutes: 7,
   question: "You will be able to play a round by hand: draft, verify, accept or reject, commit.",
+  round: { at: ALL, says: `All four steps, with their numbers. “${REFUSED.word}” came with q = ${REFUSED.q}, the large model gives it p = ${REFUSED.p}, and the die showed ${REFUSED.die}: not below p/q = ${REFUSED.limit}, so it is refused.` },
   exercises: ["03.1", "03.2", "03.3"],
   sources: [
     { text: "Leviathan, Kalman, Matias: Fast inference from transformers via speculative decoding (2022), algorithm 1", url: "https://arxiv.org/abs/2211.17192" },

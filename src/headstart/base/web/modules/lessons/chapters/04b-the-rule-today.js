@@ -141,6 +141,7 @@ export default {
   title: "The rule today",
   minutes: 10,
   question: "You will be able to say which rule headstart runs on which draft, and why it keeps more guesses.",
+  round: { at: ["accept"], says: "Two newer ways to take this one step: judge the four guesses together, or let the same luck decide for both models." },
   exercises: ["04b.1", "04b.2", "04b.3", "04b.4"],
   sources: [
     { text: "Sun and others: Block verification accelerates speculative decoding (2024)", url: "https://arxiv.org/abs/2403.10444" },

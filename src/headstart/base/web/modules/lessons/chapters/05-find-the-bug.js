@@ -42,6 +42,7 @@ export default {
   title: "Find the bug",
   minutes: 8,
   question: "You will be able to tell a right verifier from one that only looks right, and to prove it.",
+  round: { at: ["accept"], says: "The same step, written down wrong six times. Each listing has one fault." },
   exercises: LISTINGS.map(({ id }) => id),
   sources: [
     { text: "Leviathan, Kalman, Matias: Fast inference from transformers via speculative decoding (2022), algorithm 1", url: "https://arxiv.org/abs/2211.17192" },

@@ -60,7 +60,7 @@ function build() {
     section(
       "A ladder with rungs that get lower",
       prose(
-        "Call α the chance that a guess passes, once all guesses before it did. Guess 1 is used with chance α, guess 2 with α × α, guess 3 with α × α × α. The target's own token comes in every round: a correction after a refusal, a ",
+        "Call α the chance that a guess passes, once all guesses before it did. Guess 1 is used with chance α, guess 2 with α × α, guess 3 with α × α × α. The target’s own token comes in every round: a correction after a refusal, a ",
         term("bonus", "If all K guesses pass, the forward that judged them has one answer left: what comes after the last guess. That token is free."),
         " after none.",
       ),
@@ -103,6 +103,7 @@ export default {
   title: "How many tokens a round",
   minutes: 8,
   question: "How many tokens does one forward of the target give, and which of three “acceptance rates” tells you?",
+  round: { at: ["commit"], says: "This round gave four words: three guesses and one of the large model’s own. How many are they on average?" },
   sources: [
     { text: "Leviathan, Kalman, Matias 2023, equation 1", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Chen et al. 2023", url: "https://arxiv.org/abs/2302.01318" },

@@ -21,7 +21,7 @@ function guess() {
   return predict({
     id: "07.guess",
     question:
-      "A run needed 17 calls of the target for 50 tokens: 2.94 times fewer than one for each token. It drafted seven guesses a round, and one step of the draft takes a fifth of the time of the target's. How many times faster was the run?",
+      "A run needed 17 calls of the target for 50 tokens: 2.94 times fewer than one for each token. It drafted seven guesses a round, and one step of the draft takes a fifth of the time of the target’s. How many times faster was the run?",
     kind: "number",
     unit: "times",
     min: 0,
@@ -103,7 +103,7 @@ function build() {
     section(
       "Rows are not quite free",
       prose(
-        "Every guess is one more row in the target's forward. How much rows cost depends on machine and model; ",
+        "Every guess is one more row in the target’s forward. How much rows cost depends on machine and model; ",
         h("code", "headstart doctor"),
         " measures v(n) and c on yours. Choose a measured one in the bar chart: at α = 0.95 and c = 0.1 the best K falls from 15 to 12 on the large model, and to 9 on the small one.",
       ),
@@ -138,6 +138,7 @@ export default {
   title: "The α–K cliff",
   minutes: 11,
   question: "How much of the saved calls is left as time, how long should drafts be, and when is no draft the best draft?",
+  round: { at: ["draft", "verify"], says: "Four words for four draft steps and one pass. At a tenth of a plain step for each guess that is 4 / 1.4 = 2.86 times as fast; it depends on what the two steps cost." },
   sources: [
     { text: "Leviathan, Kalman, Matias 2023, theorem 3.8", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Chen et al. 2024 (Sequoia): a check that grows with its rows", url: "https://arxiv.org/abs/2402.12374" },

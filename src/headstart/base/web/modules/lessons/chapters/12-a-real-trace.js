@@ -11,6 +11,7 @@ import { predict } from "hs/lessons/predict";
 import { deepest, whatIf } from "hs/trace/what-if";
 import { summary as summaryOf } from "hs/trace/rounds";
 import { viewer } from "hs/viewer/app";
+import { ALL } from "hs/lessons/round";
 
 /** The question before the run is looked at; `place` shows its tiles, which tell the answer, only after a guess. */
 const guess = (current, place) =>
@@ -40,6 +41,7 @@ export default {
   title: "Read a real one",
   minutes: 9,
   question: "Everything at once: a run of real models, token by token and round by round. Yours, if you like.",
+  round: { at: ALL, says: "The four steps once more, in rounds that a real model ran. Each is recorded with its time and its numbers." },
   exercises: IDS,
   sources: [{ text: "The format of a trace: docs/guides/read-a-trace.md" }],
   build() {
