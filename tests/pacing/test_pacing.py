@@ -399,8 +399,8 @@ def test_thinking_without_drafts_is_never_thought_to_take_longer_than_with_them(
 
 
 def test_what_a_batch_shares_is_paid_for_by_the_few_rows_that_have_a_draft() -> None:
-    """Each draft brings 0.8 tokens for the price of a tenth of one, but two of eight rows have one, and deciding for all
-    of them takes a third of a step."""
+    """Each draft brings 0.8 tokens for the price of a tenth of one, but two of eight rows have one, and deciding for
+    all of them takes a third of a step."""
     costs = CurrentCosts(StepCosts(FLAT, 0.0, {"s": DraftCost(0.0, 0.0)}), ["s"])
     step = costs.step(8, 8)
     for _ in range(8):
