@@ -3,14 +3,15 @@
     python benchmarks/mixtures.py DIR --make                 # random weights: tokens choose nearly independently
     python benchmarks/mixtures.py DIR --make --alike 0.6     # tokens that stand close in the vocabulary choose alike
     python benchmarks/mixtures.py DIR
+    python benchmarks/mixtures.py MODEL.gguf                 # any mixture, on its file's blocks
 
-The model has the widths and experts of Qwen3-30B-A3B, and few layers and tokens. Random weights route neighbours of a
-text nearly independently, which trained ones do not; with --alike, embeddings lie around the centres of groups of
-neighbouring tokens, and the guesses are of the last token's group. Guesses cost nothing to draft, and each is kept with
-the probability of a row, whatever it is (`headstart.measure.bench.synthetic`). Plain decoding, fixed lengths and paced
-drafts take turns step by step on the same prompt, and all make as many steps. Speed is seconds over the tokens that
-steps of such drafts have on average, so that lucky draws do not count, but for what pacing learns from them; a step
-takes the median of its contender's with drafts as long. Everything is written to results/ as JSON.
+The model that is made has the widths and experts of Qwen3-30B-A3B, and few layers and tokens. Random weights route
+neighbours of a text nearly independently, which trained ones do not; with --alike, embeddings lie around the centres of
+groups of neighbouring tokens, and the guesses are of the last token's group. Guesses cost nothing to draft, and each is
+kept with the probability of a row, whatever it is (`headstart.measure.bench.synthetic`). Plain decoding, fixed lengths
+and paced drafts take turns step by step on the same prompt, and all make as many steps. Speed is seconds over the
+tokens that steps of such drafts have on average, so that lucky draws do not count, but for what pacing learns from
+them; a step takes the median of its contender's with drafts as long. Everything is written to results/ as JSON.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=80, help="of each contender on a prompt")
     parser.add_argument("--prompts", type=int, default=1, help="of each row")
     parser.add_argument("--rounds", type=int, default=15, help="of forwards")
-    parser.add_argument("--quantize", default="none", help="of the target")
+    parser.add_argument("--quantize", help="of the target; as it is stored where left out")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
     if args.make:
@@ -177,8 +178,14 @@ def main() -> None:
     mixture = mixture_of(target.runner.config)
     assert mixture is not None, "a mixture of experts"
     engine = target.engine(drafter="none")
-    facts: dict[str, Any] = {"decoder": engine.target.decoder, "quantize": args.quantize, "layers": args.layers}
-    facts |= {"experts": 128, "chosen": 8, "expert_share": mixture.expert_share, "threads": torch.get_num_threads()}
+    ran = engine.target
+    facts: dict[str, Any] = {"decoder": ran.decoder, "weights": ran.weights_in_words, "layers": ran.layers}
+    facts |= {
+        "experts": mixture.routing.experts,
+        "chosen": mixture.routing.chosen,
+        "expert_share": mixture.expert_share,
+    }
+    facts["threads"] = torch.get_num_threads()
     facts["curves"] = {kind: curve(engine, kind, args.rounds) for kind in ("others", "alike")}
     facts["profile"] = asdict(measure(engine.target, engine.cache, (), batch=1).costs)
     table = Table(

@@ -92,6 +92,8 @@ def shortened(words: tuple[str, ...]) -> list[str]:
             made[at : at + 2] = ["--steps", "2"]
         if word == "--self-prompts":
             made[at + 1] = "2"
+        if word == "--max-model-len":
+            made[at + 1] = "1024"  # the bundled model has 2048 positions
     return made + list(SHORTER.get(words[0], ()))
 
 

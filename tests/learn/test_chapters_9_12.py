@@ -1,4 +1,4 @@
-"""Chapters 9 and 12: their exercises by keyboard, against the best tree and placing, and questions from any trace."""
+"""Chapters 9, 9b and 12: exercises by keyboard, the best tree and placing, newer ideas, questions from any trace."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 from support import traces
 from support.pages import View, checked, watched
 
+import headstart as hs
 from headstart import theory
 from headstart.base.web import build
 from headstart.learn.pages.lessons import styles
+from headstart.model.planes import StateShape
+from headstart.model.states import FOLD
 
 BY_RANK = (0.62, 0.17, 0.08, 0.04)
 NODES = 8
@@ -54,12 +57,12 @@ def feedback(tab: Any, exercise: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", ["09", "12"])
+@pytest.mark.parametrize("chapter", ["09", "09b", "12"])
 def test_the_chapter_is_sound(browser: Any, lessons: Path, chapter: str) -> None:
     checked(browser, f"{lessons.as_uri()}#{chapter}", prepare=ready, views=[View(360, "dark"), View(1280, "light")])
 
 
-@pytest.mark.parametrize("chapter", ["09", "12"])
+@pytest.mark.parametrize("chapter", ["09", "09b", "12"])
 def test_every_exercise_names_its_right_answer(browser: Any, lessons: Path, chapter: str) -> None:
     tab, wrong = opened_at(browser, lessons, chapter)
     for exercise, fields in tab.evaluate(
@@ -149,6 +152,78 @@ def test_the_gallery_tells_recordings_from_illustrations(browser: Any, lessons: 
             kept += figure.locator(".tree-node.accepted").count()
         assert kept > 0, families.locator("option").nth(i).inner_text()
     assert not wrong
+
+
+NEW = "import('hs/lessons/chapters/09b-new-ideas/{}')"
+
+
+def test_a_stack_s_figure_says_what_the_theory_says(browser: Any, lessons: Path) -> None:
+    tab, wrong = opened_at(browser, lessons, "09b")
+    v = {1: 1.0, 8: 1.5}
+    steps = theory.draft_steps(12, 0.7, 0.05, v)
+    best = max(range(13), key=lambda k: theory.stacked_speedup(0.95, k, 0.4, steps, v))
+    figure = tab.get_by_role("group", name="A draft model alone, and with a drafter of its own")
+    said = figure.locator(".break-words").inner_text()
+    assert f"{best} tokens cost the draft model {best} steps alone, and {steps[best]:.2f} with" in said
+    assert f"stacked, K = {best} is best, with {theory.stacked_speedup(0.95, best, 0.4, steps, v):.2f}" in said
+    alone = theory.best_k(0.95, 0.4, v, most=12)
+    assert f"Alone, K = {alone.k} is best, with {alone.speedup:.2f}" in said
+    assert not wrong
+
+
+def test_the_sizes_of_a_hybrid_are_those_of_its_planes_and_its_log(browser: Any, lessons: Path) -> None:
+    tab, _ = opened_at(browser, lessons, "09b")
+    plane, logged, fold = tab.evaluate(NEW.format("states") + ".then((m) => [m.PLANE, m.LOGGED, m.FOLD])")
+    layer = StateShape(channels=6144, taps=4, gates=32, numbers=16 * 128 * 128)  # Qwen3.5-0.8B has 18 of these
+    assert plane == pytest.approx(18 * layer.saved_bytes / 1e6, abs=0.05)
+    assert logged == pytest.approx(18 * 4 * layer.logged / 1e6, abs=0.005)
+    assert fold == FOLD
+    figure = tab.get_by_role("group", name="States of a hybrid through the rounds")
+    figure.get_by_role("button", name="Play a round").click()
+    assert "2 rounds" in figure.inner_text()
+    assert f"Written so far: {2 * 5 * logged:.1f} MB" in figure.inner_text()
+    assert f"would be {2 * 4 * plane:.0f} MB" in figure.inner_text()
+
+
+def test_the_head_of_a_model_costs_what_its_shape_says(browser: Any, lessons: Path) -> None:
+    tab, _ = opened_at(browser, lessons, "09b")
+    step, head = tab.evaluate(NEW.format("mtp") + ".then((m) => [m.STEP, m.headStep(248320)])")
+    assert 248320 * 1024 / step == pytest.approx(1 / 3, abs=0.01), "docs/guides/drafters-inside-models.md: a third"
+    best = theory.best_k([0.77, 0.63, 0.64, 0.83], head / step, most=8)
+    said = tab.get_by_role("group", name="A head that may guess all tokens").inner_text()
+    assert (
+        f"If it may guess all tokens, c = {head / step:.2f}, and K = {best.k} is best, with {best.speedup:.2f}" in said
+    )
+
+
+def test_the_call_of_a_tool_is_what_the_bundled_model_writes(browser: Any, lessons: Path) -> None:
+    pytest.importorskip("llguidance")
+    tab, _ = opened_at(browser, lessons, "09b")
+    call, measured, rounds = tab.evaluate(NEW.format("forced") + ".then((m) => [m.CALL, m.MEASURED, m.roundsOf(true)])")
+    arguments = {
+        "city": {"type": "string", "maxLength": 12},
+        "unit": {"enum": ["celsius", "fahrenheit"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    }
+
+    def closed(properties: dict[str, Any]) -> dict[str, Any]:
+        required = list(properties)
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+    schema = closed({"name": {"enum": ["get_weather"]}, "arguments": closed(arguments)})
+    engine = hs.load("bundled", dtype="float32", pacing="fixed", num_speculative_tokens=8)
+    structure = hs.Structure.schema(schema, whitespace="spaced")
+    sampling = hs.Sampling(max_tokens=120, temperature=0, structure=structure)
+    found: list[tuple[int, int]] = []
+    forwards = 0
+    for chunk in engine.stream("Weather in Oslo for three days: ", sampling):
+        step, forwards = chunk.step, forwards + 1
+        certain = [node in step.draft.forced for node in step.path] + [False]
+        found += [(token, int(only)) for token, only in zip(step.tokens, certain, strict=False)]
+    kept = [(token, only) for token, only in found if token not in engine.eos_token_ids]
+    assert [[engine.tokenizer.decode([token]), only] for token, only in kept] == call
+    assert forwards == measured < len(rounds)
+    assert sum(map(len, rounds)) == len(call)
 
 
 def test_the_figures_of_a_run_are_shown_after_the_guess(browser: Any, lessons: Path) -> None:

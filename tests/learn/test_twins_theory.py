@@ -59,6 +59,19 @@ def test_speed(js: Twin, v: dict[int, float] | None) -> None:
         assert best["speedup"] == pytest.approx(wanted.speedup, **CLOSE)
 
 
+@pytest.mark.parametrize("v", [None, CURVE], ids=["free", "curve"])
+def test_stacks(js: Twin, v: dict[int, float] | None) -> None:
+    curve = None if v is None else {str(n): cost for n, cost in v.items()}
+    costs: list[Any] = [0.0, 0.05, 0.5, [0.0, 0.3, 0.4, 0.9]]
+    grid = list(itertools.product((0, 1, 5, 12), (0.0, 0.7, 1.0), costs, (2, 16)))
+    found = js("([grid, v]) => grid.map(([k, a, c, most]) => hs.theory.draftSteps(k, a, c, v, most))", [grid, curve])
+    for (k, alpha, c, most), steps in zip(grid, found, strict=True):
+        assert steps == pytest.approx(list(theory.draft_steps(k, alpha, c, v, most=most)), **CLOSE)
+    steps = list(theory.draft_steps(9, 0.7, 0.05, v))
+    found = js("([steps, v]) => [0, 3, 9].map((k) => hs.theory.stackedSpeedup(0.95, k, 0.4, steps, v))", [steps, curve])
+    assert found == pytest.approx([theory.stacked_speedup(0.95, k, 0.4, steps, v) for k in (0, 3, 9)], **CLOSE)
+
+
 def test_tables(js: Twin) -> None:
     found = js("() => hs.theory.alphaKTable([0.5, 0.7], [1, 2, 3], 0.1)")
     assert np.array(found) == pytest.approx(theory.alpha_k_table([0.5, 0.7], [1, 2, 3], 0.1), **CLOSE)

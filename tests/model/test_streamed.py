@@ -110,10 +110,11 @@ def test_memory_is_counted_as_it_is_laid_out(tmp_path: Path, files: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("2.down_proj.weight", None, "matrices of one shape"),
-        ("2.up_proj.weight", lambda each: each[:-1].clone(), "matrices of one shape"),
+        ("2.down_proj.weight", None, r"experts.2.down_proj.weight' is missing"),
+        ("2.up_proj.weight", lambda each: each[:-1].clone(), r"is \(31, 64\) and \(32, 64\), and 8 times \[.., 64\]"),
         ("gate_proj.weight", lambda each: each[:-1].clone(), "need matrices of 64 rows, and there are 63"),
-        ("down_proj.weight", lambda each: each[:, :-1].clone(), "has 31 columns, and its config means 32"),
+        ("down_proj.weight", lambda each: each[:, :-1].clone(), r"is \(64, 31\), and 8 times \[.., 32\] is needed"),
+        ("7.up_proj.weight", "more", "there are 9 of .*up_proj.weight', and 8 experts"),
         ("up_proj.weight", None, "need matrices of 64 rows, and there are 32"),
     ],
 )
@@ -123,7 +124,9 @@ def test_experts_that_are_missing_or_of_another_shape(name: str, change: Any, me
     stored = load_file(file)
     for full in [full for full in stored if f"layers.1.mlp.experts.{name}" in full or _any_expert(full, name)]:
         tensor = stored.pop(full)
-        if change is not None:
+        if change == "more":
+            stored |= {full: tensor, full.replace(".7.", ".8."): tensor.clone()}
+        elif change is not None:
             stored[full] = change(tensor)
     save_file(stored, file, {"format": "pt"})
     with pytest.raises(DamagedModel, match=message):

@@ -81,7 +81,7 @@ def furnish(made: Path) -> Path:
         (made / name).mkdir()
         (made / name / "a.py").write_text(source)
     prompts = "".join(json.dumps({"prompt": f"def f{i}(a, b):", "output": " return a"}) + "\n" for i in range(3))
-    for name in ("my", "my-prompts", "prompts", "humaneval", "traffic"):
+    for name in ("my", "my-prompts", "prompts", "humaneval"):
         (made / f"{name}.jsonl").write_text(prompts)
     (made / "questions.txt").write_text("Why?\n\nWhen?\n")
     (made / "keys.txt").write_text("a-key-of-some-length\n")

@@ -45,7 +45,7 @@ def chat(
     system: str = option("", "The system message.", "-s", metavar="TEXT", panel=_CHAT),
     temperature: float | None = option(
         None,
-        "Randomness: 0 always takes the likeliest token. Default: that of the model's generation_config.json, else 1.",
+        "Randomness: 0 always takes the likeliest token. Default: what the model's publisher recommends, else 1.",
         "-T",
         panel="Sampling",
     ),

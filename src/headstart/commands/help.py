@@ -75,9 +75,7 @@ def overview(path: str, text: str, groups: Mapping[str, Mapping[str, str]]) -> N
         console.print(f"\n{title}:", style=_HEAD)
         table(console, list(commands.items()), left=widest)
     _line(console, f"\nBegin with {path} demo. Each command explains itself: {path} generate --help")
-    _line(
-        console, f"Options can be read from a file, headstart.toml. Completion: {path} --install-completion; --version"
-    )
+    _line(console, f"Options may be in a file, headstart.toml. Completion: {path} --install-completion; --version")
 
 
 def explain_all(ctx: typer.Context, wanted: bool) -> None:

@@ -10,7 +10,9 @@ import typer
 
 from headstart import train as training
 from headstart.base.errors import HeadstartError
+from headstart.base.lazy import transformers
 from headstart.commands.help import Explained, Group
+from headstart.commands.loading import without_bars
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
 from headstart.train.options import (
@@ -127,6 +129,7 @@ def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     """Train with a progress bar, and report the result and what to do next."""
     from headstart.train.schedule import in_words, sentence
 
+    transformers.first(without_bars)
     try:
         with training.TrainingProgress(messages()) as progress:
             result = make(options, observe=progress)

@@ -31,46 +31,52 @@ class StoredExperts(nn.Module):
         """shape: of the parameter. dtype: of the floats that are given."""
         super().__init__()
         self.shape, self.dtype = tuple(shape), dtype
-        self._parts: list[Callable[[int], Tensor]] = []
+        self.parts: tuple[str, ...] = ()
+        """See `lie_in`."""
+        self._read: list[Callable[[int], Tensor]] = []
         self._last: tuple[int, Tensor] | None = None
 
-    def lie_in(self, tensors: Tensors, parts: Sequence[Sequence[str]]) -> None:
-        """Say where they are. parts: whose outputs are side by side; of each the names of all experts' tensors, or the
-        name of one that holds them all.
+    def lie_in(self, tensors: Tensors, parts: Sequence[str]) -> None:
+        """Say where they are. parts: whose outputs are side by side; of each the name of a tensor that holds all
+        experts, or those of the experts' own, in which their number is written {}.
 
         Raises:
             DamagedModel: tensors are missing, or of another shape.
         """
         count, *matrix = self.shape
-        rows = 0
-        for names in parts:
+        rows, self.parts, self._read = 0, tuple(parts), []
+        for part in parts:
+            names = [part.format(number) for number in range(count)] if _EACH in part else [part]
+            if missing := [name for name in names if name not in tensors.names]:
+                raise tensors.damaged(f"tensor {missing[0]!r} is missing")
             shapes = {tensors.shape(name) for name in names}
-            whole = shapes == {(count, *next(iter(shapes))[1:])} and len(names) == 1 and len(next(iter(shapes))) == 3
-            if len(shapes) != 1 or not (whole or len(names) == count):
-                raise tensors.damaged(f"{names[0]!r} and its like are no {count} matrices of one shape")
-            *_, outputs, inputs = next(iter(shapes))
-            if inputs != matrix[1]:
-                raise tensors.damaged(f"{names[0]!r} has {inputs} columns, and its config means {matrix[1]}")
+            *first, outputs, inputs = sorted(shapes)[0] if all(len(shape) > 1 for shape in shapes) else (0, 0)
+            if len(shapes) > 1 or first != ([count] if _EACH not in part else []) or inputs != matrix[1]:
+                found = " and ".join(map(str, sorted(shapes)))
+                raise tensors.damaged(f"{part!r} is {found}, and {count} times [.., {matrix[1]}] is needed")
             rows += outputs
-            self._parts.append(_reader(tensors, names, whole=whole))
+            self._read.append(_reader(tensors, names))
         if rows != matrix[0]:
-            what = "".join(f" {names[0]!r}" for names in parts) or " nothing"
-            raise tensors.damaged(f"experts need matrices of {matrix[0]} rows, and there are {rows}:{what}")
+            named = "".join(f" {part!r}" for part in parts)
+            raise tensors.damaged(f"experts need matrices of {matrix[0]} rows, and there are {rows}:{named or ' none'}")
 
     def __getitem__(self, number: int | Tensor) -> Tensor:
         """The matrix of an expert, as the parameter has it."""
         wanted, last = int(number), self._last
         if last is None or last[0] != wanted:  # rounding asks for one again and again, for some rows at a time
-            found = [read(wanted) for read in self._parts]
+            found = [read(wanted) for read in self._read]
             last = wanted, (found[0] if len(found) == 1 else torch.cat(found)).to(self.dtype)
             self._last = last
         return last[1]
 
 
-def _reader(tensors: Tensors, names: Sequence[str], *, whole: bool) -> Callable[[int], Tensor]:
-    if whole:
-        return lambda number: tensors.read(names[0], slice(number, number + 1))[0]
-    return lambda number: tensors.read(names[number])
+_EACH = "{}"
+
+
+def _reader(tensors: Tensors, names: Sequence[str]) -> Callable[[int], Tensor]:
+    if len(names) > 1 or len(tensors.shape(names[0])) == 2:
+        return lambda number: tensors.read(names[number])
+    return lambda number: tensors.read(names[0], slice(number, number + 1))[0]
 
 
 def numbers(recipe: Recipe) -> int:
@@ -138,10 +144,24 @@ def find_experts(model: Any, tensors: Tensors, renamed: Mapping[str, str] | None
         if any(_STACKING.get(type(each).__name__) != getattr(each, "dim", None) for each in operations):
             return None
         order = {pattern: place for place, pattern in enumerate(by_pattern)}
-        experts[name].lie_in(tensors, [parts[each] for each in sorted(parts, key=lambda each: order.get(each, 0))])
+        lists = [parts[each] for each in sorted(parts, key=lambda each: order.get(each, 0))]
+        count = experts[name].shape[0]
+        experts[name].lie_in(tensors, [_pattern(each) for each in lists])
+        if more := [each for each in lists if len(each) not in (1, count)]:
+            raise tensors.damaged(
+                f"there are {len(more[0])} of {_pattern(more[0])!r}, and {count} experts in its config"
+            )
     model.config._experts_implementation = "eager"  # the others of transformers take tensors alone
     model.__class__ = type(model).__base__
     return set(experts)
+
+
+def _pattern(names: Sequence[str]) -> str:
+    """What these names have in common, and {} for the number in which the second differs from the first."""
+    if len(names) == 1:
+        return names[0]
+    first, second = (re.split(r"(\d+)", name) for name in names[:2])
+    return "".join(_EACH if one != other else one for one, other in zip(first, second, strict=False))
 
 
 def _numbers_last(name: str) -> list[tuple[int, str]]:

@@ -97,6 +97,7 @@ class Draft:
 
     @property
     def is_chain(self) -> bool:
+        """Whether each token follows the one before it."""
         return self.parents == tuple(range(-1, len(self) - 1))
 
     def path(self, node: int) -> tuple[int, ...]:

@@ -88,6 +88,8 @@ class Output:
     error: set if and only if finish_reason is "error"; the text up to there is kept.
     logprobs: one for each token, where `Sampling.logprobs` asked for them.
     stats: counts and times.
+    prompt_tokens: the token ids of the prompt.
+    seed: the seed that was used, also where none was given.
     stop: the stop string before which the text ended; None where it ended otherwise.
     saved: what speculation saved, where a server measured it; None elsewhere.
 

@@ -46,6 +46,7 @@ class Seconds:
 
     @property
     def total(self) -> float:
+        """The sum of all parts."""
         return self.plan + self.draft + self.verify + self.sample + self.commit
 
     def __add__(self, other: Seconds) -> Seconds:

@@ -144,7 +144,10 @@ class TrafficWriter:
         with self.path.open("r+b") as file:
             first = read_header(file.readline().decode("utf-8", "replace"))
             if first is None:
-                raise InvalidFile(f"{self.path} is not a file of traffic", hint="name another file")
+                raise InvalidFile(
+                    f"{self.path} is not a file of traffic",
+                    hint="name a new file, or one that 'headstart serve --traffic' has written",
+                )
             check_version(self.path, first)
             if first.get("target") != target:
                 raise InvalidFile(

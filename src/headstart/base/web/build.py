@@ -174,8 +174,6 @@ def for_script(text: str) -> str:
 _COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
 _INDENT = re.compile(r"^[ \t\n]+", re.MULTILINE)
 """Empty lines too."""
-_GOES_ON = re.compile(r"^((?:(?!//).)*[;{,(\[])\n", re.MULTILINE)
-"""A line without a remark at its end, where the next one may follow at once."""
 _PLAIN = " !$'()*+,-./:;=?@[]^_`{|}~\"\\"
 """What stands for itself in the body of a data URL; the rest takes three characters."""
 
@@ -183,9 +181,7 @@ _PLAIN = " !$'()*+,-./:;=?@[]^_`{|}~\"\\"
 def _as_url(source: str) -> str:
     """Without indentation, empty lines and comments on lines of their own, which are for who reads the files. No
     template may run over several lines, therefore."""
-    return "data:text/javascript;charset=utf-8," + quote(
-        _GOES_ON.sub(r"\1", _INDENT.sub("", _COMMENT.sub("", source))), safe=_PLAIN
-    )
+    return "data:text/javascript;charset=utf-8," + quote(_INDENT.sub("", _COMMENT.sub("", source)), safe=_PLAIN)
 
 
 @cache

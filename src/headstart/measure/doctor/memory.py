@@ -68,7 +68,10 @@ class Memory:
         return self._most(self.slots)
 
     def _most(self, asked: int, fixed: int = 0) -> int:
-        left, each = self.free - self.weights - self.rows - fixed, (sum(need.cache for need in self.needs) - fixed) / asked
+        left, each = (
+            self.free - self.weights - self.rows - fixed,
+            (sum(need.cache for need in self.needs) - fixed) / asked,
+        )
         if left < 0:
             return 0
         return asked if left >= asked * each else int(left / each)

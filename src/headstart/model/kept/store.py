@@ -24,7 +24,7 @@ from headstart.model.kept.recipes import recipe_from, recipe_to
 from headstart.model.recipes import Recipe
 from headstart.model.rotation import Rotation
 
-VERSION = 4
+VERSION = 5
 KIND = "models"
 """The folder of these files in the cache directory."""
 MOST = 64
@@ -65,7 +65,8 @@ class Leaf:
 
     name: str
     kind: str
-    """"parameter", "linear", "table", "coded linear", "coded table", "coded experts", "tied" or "none"."""
+    """"parameter", "linear", "table", "coded linear", "coded table", "coded experts", "stored experts", "tied" or
+    "none"."""
     shape: tuple[int, ...] = ()
     dtype: str = ""
     bias: str = ""
@@ -74,6 +75,8 @@ class Leaf:
     """The layer whose matrix a tied one has."""
     factor: float = 1.0
     """Of a coded table."""
+    parts: tuple[str, ...] = ()
+    """Where stored experts lie, see `streamed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,9 @@ def read_passed(facts: Mapping[str, Any]) -> Passed | None:
     if stored is None:
         return None
     try:
-        leaves = tuple(Leaf(**{**each, "shape": tuple(each["shape"])}) for each in stored["leaves"])
+        leaves = tuple(
+            Leaf(**{**each, "shape": tuple(each["shape"]), "parts": tuple(each["parts"])}) for each in stored["leaves"]
+        )
         rotations = {
             name: Rotation(tuple(map(float, each["frequencies"])), float(each["factor"]), bool(each["polar"]))
             for name, each in stored["rotations"].items()

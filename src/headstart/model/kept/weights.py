@@ -88,6 +88,8 @@ def _leaf(name: str, module: nn.Module, seen: dict[int, str]) -> Leaf | None:
     """A layer that is known as a whole."""
     if isinstance(module, GroupedExperts):
         return Leaf(name, "coded experts", module.shape, _name(module.dtype))
+    if hasattr(module, "lie_in"):  # `StoredExperts`, which most models have not
+        return Leaf(name, "stored experts", module.shape, _name(module.dtype), parts=module.parts)
     if not isinstance(module, GroupedLinear | GroupedEmbedding | nn.Linear | nn.Embedding):
         return None
     held: Any = module.held if isinstance(module, GroupedLinear | GroupedEmbedding) else module.weight
@@ -158,6 +160,8 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
         elif leaf.kind == "parameter":
             found = floats(leaf.name, leaf.shape, getattr(torch, leaf.dtype))
             owner.register_parameter(last, nn.Parameter(found, requires_grad=False))
+        elif leaf.kind == "stored experts":
+            owner.add_module(last, _stored(source, leaf))
         elif leaf.kind == "coded experts":
             owner.add_module(last, experts(leaf.name, getattr(torch, leaf.dtype)))
         else:
@@ -203,6 +207,15 @@ def _layer(model: KeptModel, leaf: Leaf, floats: ReadFloats, codes: ReadCodes) -
         return linear_of(weight, bias)
     outputs, inputs = leaf.shape  # the numbers are given, since drawing some on "meta" imports PyTorch's compiler
     return nn.Embedding(outputs, inputs, _weight=weight, _freeze=True)
+
+
+def _stored(source: str, leaf: Leaf) -> nn.Module:
+    from headstart.model.quantised.tensors import Tensors
+    from headstart.model.streamed import StoredExperts
+
+    made = StoredExperts(leaf.shape, getattr(torch, leaf.dtype))
+    made.lie_in(Tensors(Path(source)), leaf.parts)
+    return made
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:

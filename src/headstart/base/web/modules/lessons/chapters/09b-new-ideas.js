@@ -72,7 +72,7 @@ export default {
   title: "Newer drafters, newer targets",
   minutes: 11,
   question: "You will be able to say what each of six newer ideas saves, what it costs, and when it is worth it.",
-  round: { at: ["draft", "verify"], says: "Four of these six ideas make “sat on the a” cheaper to guess or to check. Two are about what the large model is made of. The rule is the same in all of them." },
+  round: { at: ["draft", "verify"], says: "Three of these six ideas make “sat on the a” cheaper to guess, two are about what the large model is made of, and one needs no guess at all. The rule is the same in all of them." },
   exercises: ["09b.1", "09b.2"],
   sources: [
     { text: "DFlash, 2026: a block of guesses in one pass", url: "https://arxiv.org/abs/2602.06036" },
@@ -93,7 +93,7 @@ export default {
       section("A drafter for the drafter",
         prose("A large draft model guesses well and is slow, for the reason of chapter 1: it reads its weights for each token. So it gets a drafter of its own, and writes its draft in rounds. The inner rounds keep the draft model’s distribution exactly, so the target keeps as many guesses as before. Only the price of a draft falls."),
         stack(),
-        note("Measured with a copy on 4 bits and look-up in the text as its drafter, on a model of a billion weights: the stack was 1.6 times as fast as the copy alone, and 0.76 of a small draft model that fits well. A stack helps a draft model that is good and slow; it does not replace one that is good and fast.")),
+        note("Measured with a copy on 4 bits and look-up in the text as its drafter, on a model of a billion weights: the stack was 1.6 times as fast as the copy alone, and had 0.76 of the speed of a small draft model that fits well. A stack helps a draft model that is good and slow; it does not replace one that is good and fast.")),
       stacked(),
       section("A mixture reads what its rows choose",
         prose("In a mixture of experts each row of a forward chooses a few experts of each layer, and all that are chosen have to be read. A row that is refused has been read for, too. Move K, and watch one layer."),

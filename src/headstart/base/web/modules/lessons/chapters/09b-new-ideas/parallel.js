@@ -21,8 +21,8 @@ export function parallel() {
     label: "Guessing one by one, and all at once",
     most: MOST, names: ["one by one, with one layer", "all at once, with five layers"], gains: () => [chain, block], signals: [c, d],
     controls: [
-      slider({ label: "Each guess of the chain costs", value: c, min: 0, max: 0.4, step: 0.01, format: (x) => fixed(x) }),
-      slider({ label: "The draft at once costs, in all", value: d, min: 0, max: 1.5, step: 0.01, format: (x) => fixed(x) }),
+      slider({ label: "c of one guess", value: c, min: 0, max: 0.4, step: 0.01, format: (x) => fixed(x) }),
+      slider({ label: "c of all at once", value: d, min: 0, max: 1.5, step: 0.01, format: (x) => fixed(x) }),
     ],
     caption: "Prices are in plain steps of the target. Acceptance by place is that of chat in the paper on DSpark: .53 rising to .74 for an EAGLE-3 head, .72 falling to .63 for DFlash; what lies between is drawn straight.",
     says: ([one, all]) => {

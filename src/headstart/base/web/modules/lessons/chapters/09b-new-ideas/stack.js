@@ -23,10 +23,9 @@ export function stack() {
       return [(k) => speedup(alpha.value, k, c.value, V), (k) => stackedSpeedup(alpha.value, k, c.value, written, V)];
     },
     controls: [
-      share("The target keeps a guess of the draft model", alpha), share("A step of the draft model costs", c),
-      share("The draft model keeps a guess of its drafter", inner), share("That guess costs, in steps of the draft model", guess),
+      share("outer α", alpha), share("outer c", c), share("inner α", inner), share("inner c", guess),
     ],
-    caption: "Calculated, with eight rows at 1.5 times the price of one in both models. headstart.theory.draft_steps and stacked_speedup give the same.",
+    caption: "Outer: how often the target keeps a guess of the draft model, and what a step of the draft model costs in steps of the target. Inner: the same of the draft model and its own drafter. Calculated, with eight rows at 1.5 times the price of one in both models. headstart.theory.draft_steps and stacked_speedup give the same.",
     says: ([alone, stacked]) => {
       const [k, written] = [stacked.k || 8, steps()];
       return `${k} tokens cost the draft model ${k} steps alone, and ${rounded(written[k])} with a drafter of its own. Alone, ${bestOf(alone)}; stacked, ${bestOf(stacked)}.`;
