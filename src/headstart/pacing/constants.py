@@ -71,12 +71,12 @@ FIRST_ROUNDS = 3
 """Rounds after which a source is no longer new, and drafts after which its costs have been seen."""
 SETTLED_STEPS = 4
 """Steps for which a decision stands where it may be a little late: a batch's at most, and "no drafts" at least. Costs
-are learnt from every so many decisions."""
+are learnt from every so many decisions, and steps of a batch."""
 REFRESH_STEPS = 16
-"""Steps between two tables of what was learnt; "no drafts" stands for at most so many."""
+"""Steps between two tables of what was learnt; "no drafts" of a lone row stands for at most so many."""
 HORIZON_STEPS = 64
 """Steps for which what has been found out or paid for is taken to be of use: that no draft could pay, and what a source
-has read of a text. Costs are learnt from each of so many decisions at first."""
+has read of a text. "No drafts" of a batch stands for at most so many, and costs are learnt from each of so many decisions at first."""
 MIN_TIME_SHARE = 0.005
 """Share of plain decoding's time that trials of a source may take that was never good."""
 MAX_TIME_SHARE = 0.02

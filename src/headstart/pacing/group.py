@@ -214,7 +214,8 @@ class Group:
             return 0
         if math.isinf(verdict.due_steps):
             return HORIZON_STEPS - 1
-        return min(max(SETTLED_STEPS, int(verdict.due_steps)), REFRESH_STEPS) - 1  # the step that decides counts, too
+        most = REFRESH_STEPS if len(budgets) == 1 else HORIZON_STEPS
+        return min(max(SETTLED_STEPS, int(verdict.due_steps)), most) - 1  # the step that decides counts, too
 
     def _options(self, row: Row, state: RowState) -> list[DraftOption]:
         found, length = [], len(row.tokens)

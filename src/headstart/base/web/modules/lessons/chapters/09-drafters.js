@@ -141,7 +141,7 @@ export default {
       section("Which one for whom?",
         stories(),
         note(h("strong", "Another tokenizer? "), "It is often said that draft and target must share one. They need not: the guessed text can be split again with the target’s tokenizer, or the draft distribution moved to the tokens that both have. It costs some acceptance."),
-        note(h("strong", "Quantised models? "), "Yes, both. A draft may be as rough as it likes, because the target checks it. A quantised target is another target: its own distribution is what stays exact."),
+        note(h("strong", "Quantised models? "), "Yes, the draft and the target. A draft may be as rough as it likes, because the target checks it. A quantised target is another target: its own distribution is what stays exact."),
         note(h("strong", "Beam search? "), "It looks for one likely text among many; speculation makes one text sooner. They answer different questions, and headstart does the second. The two can be combined: each beam is drafted for by itself."),
         note(h("strong", "Does anybody use it? "), "vLLM, TensorRT-LLM, SGLang and transformers have it, and large services are reported to run it."),
       ),
