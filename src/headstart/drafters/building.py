@@ -20,7 +20,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from headstart.base import preload
 from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
 
 if TYPE_CHECKING:
@@ -97,8 +96,6 @@ class Kind:
                 hint=f"uninstall one of the packages, or rename its entry point in the group {GROUP!r}",
             )
         (entry,) = self.entries
-        if not entry.module.startswith("headstart."):
-            preload.complete()
         try:
             found = entry.load()
         except HeadstartError:
