@@ -38,6 +38,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 import headstart as hs
 from headstart.drafters import Drafter, Row
 from headstart.measure.bench.synthetic import SyntheticJudge
+from headstart.model.kept.config import real
 from headstart.model.packed import Segment
 from headstart.pacing.measuring import measure
 from headstart.pacing.mixtures import mixture_of
@@ -175,7 +176,7 @@ def main() -> None:
         return
     provenance, console = Provenance.now("torch", "transformers"), Console()
     target = hs.Target(args.target, dtype="bfloat16", quantize=args.quantize, max_length=10 * args.steps + 128)
-    mixture = mixture_of(target.runner.config)
+    mixture = mixture_of(real(target.runner.config))
     assert mixture is not None, "a mixture of experts"
     engine = target.engine(drafter="none")
     ran = engine.target

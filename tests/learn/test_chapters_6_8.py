@@ -282,7 +282,7 @@ class TestCliff:
         dense, mixed = (theory.best_k(0.8, 0.1, cost) for cost in (None, v))
         told = seven.figure("The speedup of a dense model and of a mixture").inner_text()
         assert f"The best K is {mixed.k} with {by_hand(mixed.speedup)}" in told
-        assert f"a dense model's is {dense.k} with {by_hand(dense.speedup)}" in told
+        assert f"a dense model\N{RIGHT SINGLE QUOTATION MARK}s is {dense.k} with {by_hand(dense.speedup)}" in told
         assert mixed.k < dense.k
 
 

@@ -96,7 +96,7 @@ class KeptTokenizer:
         return self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def apply_chat_template(self, conversation: Any, tools: Any = None, **options: Any) -> Any:
-        """A conversation through the chat template, as text or as ids. Of transformers, what renders it is imported."""
+        """A conversation through the chat template, as text or as ids."""
         plain = isinstance(self.chat_template, str) and isinstance(conversation, list) and bool(conversation)
         known = all(isinstance(each, dict) for each in conversation) if plain else False
         tokenize, as_dict = options.get("tokenize", True), options.get("return_dict", True)
@@ -105,11 +105,15 @@ class KeptTokenizer:
         said = {name: value for name, value in options.items() if name not in ("tokenize", "return_dict")}
         if said.get("continue_final_message") and said.get("add_generation_prompt"):
             return self.real.apply_chat_template(conversation, tools, **options)  # which says why not
-        texts, _ = transformers.utils.chat_template_utils.render_jinja_template(
-            conversations=[[{name: each[name] for name in each if each[name] is not None} for each in conversation]],
-            tools=tools, chat_template=self.chat_template, **{**self.special_tokens_map, **said},
-        )  # fmt: skip
-        return self(texts[0], add_special_tokens=False)["input_ids"] if tokenize else texts[0]
+        from headstart.model.kept.template import rendered  # most texts are no conversations
+
+        given = {**self.special_tokens_map, **said}
+        messages = [{name: each[name] for name in each if each[name] is not None} for each in conversation]
+        if (text := rendered(self.chat_template, messages, tools, given)) is None:
+            (text,), _ = transformers.utils.chat_template_utils.render_jinja_template(
+                conversations=[messages], tools=tools, chat_template=self.chat_template, **given
+            )
+        return self(text, add_special_tokens=False)["input_ids"] if tokenize else text
 
     def get_vocab(self) -> dict[str, int]:
         """The ids by their texts."""

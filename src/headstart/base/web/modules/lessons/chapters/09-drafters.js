@@ -129,7 +129,7 @@ export default {
         prose("Choose a drafter and step through its rounds. Some are replays of real runs; the others are small true drafters on our ten words, and say so."),
         gallery(),
         variants(),
-        note("The ranges are those that articles and papers give for chat and code; a range is no promise for your text. “Spiky” means: many tokens where the text repeats itself, none elsewhere. Measure yours with ", h("code", "headstart doctor"), ".")),
+        note("The ranges are those that articles and papers give for chat and code; a range is no promise for your text. “Spiky” means: many tokens where the text repeats itself, none elsewhere. Chapter 9b has newer kinds: guesses all at once, heads inside checkpoints, stacks. Measure yours with ", h("code", "headstart doctor"), ".")),
       section("More than one guess for a place",
         prose("A forward pass over eight rows costs hardly more than over one (chapter 1). So why put all eight on one chain? If the second guess is wrong, the other six were for nothing. A tree hedges: two guesses for the same place, and the better branch goes on."),
         prose("All branches share the text before them in the cache, and each guess may look only at its own branch: the mask of chapter 2, with a branch for a row. At the end one path is kept, and the rest is forgotten."),

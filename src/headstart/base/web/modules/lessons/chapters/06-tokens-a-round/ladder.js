@@ -68,7 +68,7 @@ export function ladder({ alpha, k }) {
       slider({ label: "α, acceptance", value: alpha, min: 0, max: 1, step: 0.01, format: (x) => rounded(x) }),
       slider({ label: "K, guesses a round", value: k, min: 1, max: 12, step: 1 }),
     ],
-    caption: "Step through the rungs with the arrow keys. Each rung is α times as high as the one before it.",
+    caption: "Step through the rungs. Each rung is α times as high as the one before it.",
     table: () => ({
       columns: ["rung", "chance to reach it", "tokens so far"],
       rows: Array.from({ length: k.value + 1 }, (_, i) => [
