@@ -264,7 +264,9 @@ def test_transformers_is_not_imported(of: str, tmp_path: Path) -> None:
     more slots are measured. bundled: two models in directories."""
     source: str | Path = of
     if of != "bundled":
-        source = write(tmp_path / "m.gguf", random_model("llama"), tokenizer=byte_level(trained("gpt-2")), kind=Q.Q4_0)
+        words = byte_level(trained("gpt-2"))
+        words["chat_template"] = "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %}"
+        source = write(tmp_path / "m.gguf", random_model("llama"), tokenizer=words, kind=Q.Q4_0)
     code = """
 import sys
 from headstart.loading import checkpoint
@@ -272,11 +274,15 @@ checkpoint.WORTH_KEEPING = 0
 import headstart as hs
 engine = hs.load(sys.argv[1], max_length=96, max_batch_size=int(sys.argv[2]))
 print(engine.generate([5, 6, 7, 8], hs.Sampling(max_tokens=8, temperature=0.0, ignore_eos=True)).tokens)
-heavy = (
+heavy = [
     "transformers", "huggingface_hub", "torch._dynamo", "torch._inductor", "torch.distributed.tensor", "torch.onnx",
-    "sympy", "scipy", "jinja2", "pandas",
-)
-print([name for name in heavy if name in sys.modules])
+    "sympy", "scipy", "pandas", "pydantic",
+]
+found = [name for name in [*heavy, "jinja2"] if name in sys.modules]
+if engine.tokenizer.chat_template:
+    print(engine.tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False))
+    found += [name for name in heavy if name in sys.modules]
+print(found)
 """
     runs = [
         subprocess.run(
@@ -284,7 +290,8 @@ print([name for name in heavy if name in sys.modules])
         ).stdout
         for slots in ("1", "2")
     ]
-    (text, before), (again, after) = (run.splitlines() for run in runs)
+    (*text, before), (*again, after) = (run.splitlines() for run in runs)
     assert text == again
+    assert ("<user> Hi" in text) == (of != "bundled")
     assert "'transformers'" in before
     assert after == "[]"
