@@ -271,7 +271,9 @@ def test_transformers_is_not_imported(of: str, tmp_path: Path, monkeypatch: pyte
     more slots are measured. bundled: two models in directories."""
     source: str | Path = of
     if of != "bundled":
-        source = write(tmp_path / "m.gguf", random_model("llama"), tokenizer=byte_level(trained("gpt-2")), kind=Q.Q4_0)
+        words = byte_level(trained("gpt-2"))
+        words["chat_template"] = "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %}"
+        source = write(tmp_path / "m.gguf", random_model("llama"), tokenizer=words, kind=Q.Q4_0)
     code = """
 import sys
 from headstart.loading import checkpoint
@@ -279,24 +281,29 @@ checkpoint.WORTH_KEEPING = 0
 import headstart as hs
 engine = hs.load(sys.argv[1], max_length=96, max_batch_size=int(sys.argv[2]))
 print(engine.generate([5, 6, 7, 8], hs.Sampling(max_tokens=8, temperature=0.0, ignore_eos=True)).tokens)
-heavy = (
+heavy = [
     "transformers", "huggingface_hub", "torch._dynamo", "torch._inductor", "torch.distributed.tensor", "torch.onnx",
-    "sympy", "scipy", "jinja2", "pandas",
-)
-print([name for name in heavy if name in sys.modules])
+    "sympy", "scipy", "pandas", "pydantic",
+]
+found = [name for name in [*heavy, "jinja2"] if name in sys.modules]
+if engine.tokenizer.chat_template:
+    print(engine.tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False))
+    found += [name for name in heavy if name in sys.modules]
+print(found)
 """
 
     def run(slots: int) -> list[str]:
         command = [sys.executable, "-c", code, str(source), str(slots)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
-    if of == "bundled":  # what the first start does is known by the file
+    if of == "bundled":  # what the first start does is known by the file, and it has no template
         monkeypatch.setattr(checkpoints, "WORTH_KEEPING", 0)
         asked = hs.Sampling(max_tokens=8, temperature=0.0, ignore_eos=True)
-        text = str(hs.load(source, max_length=96, max_batch_size=1).generate([5, 6, 7, 8], asked).tokens)
+        text = [str(hs.load(source, max_length=96, max_batch_size=1).generate([5, 6, 7, 8], asked).tokens)]
     else:
-        text, before = run(1)
+        *text, before = run(1)
         assert "'transformers'" in before
-    again, after = run(2)
+    *again, after = run(2)
     assert text == again
+    assert ("<user> Hi" in text) == (of != "bundled")
     assert after == "[]"
