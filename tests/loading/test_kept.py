@@ -283,7 +283,7 @@ engine = hs.load(sys.argv[1], max_length=96, max_batch_size=int(sys.argv[2]))
 print(engine.generate([5, 6, 7, 8], hs.Sampling(max_tokens=8, temperature=0.0, ignore_eos=True)).tokens)
 heavy = [
     "transformers", "huggingface_hub", "torch._dynamo", "torch._inductor", "torch.distributed.tensor", "torch.onnx",
-    "sympy", "scipy", "pandas", "pydantic",
+    "sympy", "scipy", "pandas",
 ]
 found = [name for name in [*heavy, "jinja2"] if name in sys.modules]
 if engine.tokenizer.chat_template:

@@ -212,9 +212,10 @@ def test_contexts_as_long_as_memory_allows(
 
     assert length(1e12) == 4096
     target = hs.Target(path, dtype="float32", max_length=2048)
-    needed = target.checkpoint.need(3, None).total
+    rows = 512 + 3  # of a prompt's step, and one of each slot
+    needed = target.checkpoint.need(3, None, rows).total
     if draft == "draft":
-        needed += hs.Target(other, dtype="float32", max_length=1024).checkpoint.need(3, None).total
+        needed += hs.Target(other, dtype="float32", max_length=1024).checkpoint.need(3, None, rows).total
     assert length(needed / 0.8 + 1) == 2048
     assert length(needed / 0.8 - 1) == 2048 - 256
     assert length(0) == 256, "the check of what is free then says what is needed"
