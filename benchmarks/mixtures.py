@@ -7,11 +7,11 @@
 
 The model that is made has the widths and experts of Qwen3-30B-A3B, and few layers and tokens. Random weights route
 neighbours of a text nearly independently, which trained ones do not; with --alike, embeddings lie around the centres of
-groups of neighbouring tokens, and the guesses are of the last token's group. Guesses cost nothing to draft, and each is kept with
-the probability of a row, whatever it is (`headstart.measure.bench.synthetic`). Plain decoding, fixed lengths and paced
-drafts take turns step by step on the same prompt, and all make as many steps. Speed is seconds over the tokens that
-steps of such drafts have on average, so that lucky draws do not count, but for what pacing learns from them; a step
-takes the median of its contender's with drafts as long. Everything is written to results/ as JSON.
+groups of neighbouring tokens, and the guesses are of the last token's group. Guesses cost nothing to draft, and each is
+kept with the probability of a row, whatever it is (`headstart.measure.bench.synthetic`). Plain decoding, fixed lengths
+and paced drafts take turns step by step on the same prompt, and all make as many steps. Speed is seconds over the
+tokens that steps of such drafts have on average, so that lucky draws do not count, but for what pacing learns from
+them; a step takes the median of its contender's with drafts as long. Everything is written to results/ as JSON.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 import headstart as hs
 from headstart.drafters import Drafter, Row
 from headstart.measure.bench.synthetic import SyntheticJudge
+from headstart.model.kept.config import real
 from headstart.model.packed import Segment
 from headstart.pacing.measuring import measure
 from headstart.pacing.mixtures import mixture_of
@@ -175,7 +176,7 @@ def main() -> None:
         return
     provenance, console = Provenance.now("torch", "transformers"), Console()
     target = hs.Target(args.target, dtype="bfloat16", quantize=args.quantize, max_length=10 * args.steps + 128)
-    mixture = mixture_of(target.runner.config)
+    mixture = mixture_of(real(target.runner.config))
     assert mixture is not None, "a mixture of experts"
     engine = target.engine(drafter="none")
     ran = engine.target

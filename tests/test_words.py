@@ -53,9 +53,14 @@ HISTORY = {
 """Documents that are not checked, and why. CHANGELOG.md is not either: it tells what was renamed."""
 
 
+ANY = re.compile(rf"\b(?:{'|'.join(PRIVATE)})\b", re.IGNORECASE)
+
+
 def found_in(text: str) -> list[str]:
     """Each private word in a text, with what is around it and the standard word."""
-    found = []
+    found: list[str] = []
+    if not ANY.search(text):
+        return found
     for private, standard in PRIVATE.items():
         for match in re.finditer(rf"\b(?:{private})\b", text, re.IGNORECASE):
             around = " ".join(text[max(0, match.start() - 50) : match.end() + 40].split())

@@ -25,7 +25,7 @@ from headstart.base.errors import ContextExceeded, InvalidFile, InvalidOption, I
 from headstart.base.extras import how_to_install
 from headstart.commands.chat import _Front, _reader
 from headstart.commands.cli import app
-from headstart.commands.terminal import reported
+from headstart.commands.terminal import reported, unechoed
 from headstart.model.loading import context_limit
 from headstart.model.longrope import fix_rotation
 from headstart.serve.chat.conversation import Conversation, ask_with_room
@@ -302,3 +302,16 @@ def test_without_the_package_that_edits_lines_a_hint_says_how_to_install_it(
     with pytest.raises(typer.Exit), reported(show_traceback=False):
         _reader(history=False)
     assert how_to_install("serve") in capsys.readouterr().err
+
+
+def test_what_is_typed_while_the_model_loads_is_kept_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    typist, terminal = os.openpty()
+    with os.fdopen(terminal, encoding="utf-8") as read:
+        monkeypatch.setattr(sys, "stdin", read)
+        with unechoed():
+            os.write(typist, b"too early\n")
+            assert read.readline() == "too early\n"
+        os.write(typist, b"now\n")
+        assert read.readline() == "now\n"
+        assert os.read(typist, 100) == b"now\r\n", "only what is typed afterwards is shown"
+    os.close(typist)

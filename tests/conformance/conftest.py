@@ -8,6 +8,7 @@ there fails the test, and so does one that is there and passes.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,8 +32,9 @@ from headstart.types import Structure
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The suites are slow, and can be chosen: -m conformance."""
+    folder = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(folder):
             item.add_marker("slow")
             item.add_marker("conformance")
 

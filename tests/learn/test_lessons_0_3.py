@@ -322,12 +322,17 @@ def test_an_own_measurement_is_drawn_and_anything_else_is_refused(tab: Any, path
 
 def test_the_example_measurement_is_one_that_was_made(tab: Any, path: Path) -> None:
     at(tab, path, "01")
-    example = tab.evaluate("import('hs/lessons/chapters/01-memory/doctor').then((m) => m.EXAMPLE)")
+    example = tab.evaluate("import('hs/lessons/chapters/doctor-file').then((m) => m.EXAMPLE)")
     recorded = json.loads(Path("benchmarks/results/doctor-T1B-20261121-193036.json").read_text(encoding="utf-8"))
     for name, value in recorded["costs"]["v"].items():
         assert example["costs"]["v"][name] == pytest.approx(value, abs=5e-4)
     for name in ("seconds", "weight_bytes_read", "bytes_per_second", "nearly_free_rows"):
         assert example["costs"][name] == pytest.approx(recorded["costs"][name], rel=1e-3)
+    (shown,), best = example["candidates"], recorded["candidates"][0]["best"]
+    assert shown["best"]["k"] == best["k"]
+    assert shown["best"]["speedup"]["value"] == pytest.approx(best["speedup"]["value"], abs=5e-4)
+    for name in ("alpha", "c"):
+        assert shown["best"]["sources"]["draft"][name] == pytest.approx(best["sources"]["D30M"][name], abs=5e-4)
 
 
 def test_a_row_of_the_mask_sees_itself_and_what_stands_before(tab: Any, path: Path) -> None:

@@ -39,18 +39,33 @@ pytestmark = pytest.mark.skipif(not native.available(), reason="no row kernels h
 
 @pytest.fixture(autouse=True)
 def tiny_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_folder(monkeypatch, tmp_path)
+
+
+def use_folder(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """A cache directory of the test's own; experts of any size are worth a file."""
     kernels = cache_directory("kernels")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     cache_directory("kernels").parent.mkdir(parents=True)
     cache_directory("kernels").symlink_to(kernels, target_is_directory=True)  # for processes of their own
-    monkeypatch.setattr(mapped, "WORTH_MAPPING", 1)
-    monkeypatch.setattr(mapped, "_SPARE", 0)
+    patch.setattr(mapped, "WORTH_MAPPING", 1)
+    patch.setattr(mapped, "_SPARE", 0)
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return mixture(tmp_path / "m.gguf")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, str, bytes]:
+    """A model, what it writes, and the name and the bytes of the file that it makes."""
+    folder = tmp_path_factory.mktemp("sound")
+    with pytest.MonkeyPatch.context() as patch:
+        use_folder(patch, folder)
+        model = mixture(folder / "m.gguf")
+        _, right = written(model)
+        return model, right, the_file().name, the_file().read_bytes()
 
 
 def mixture(path: Path, name: str = "qwen3_moe", kind: Q = Q.Q4_0) -> Path:
@@ -221,13 +236,13 @@ def _set(key: str, value: Any) -> Callable[[bytearray], None]:
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_made_again(
-    damage: Callable[[bytearray], None], source: Path, caplog: pytest.LogCaptureFixture
+    damage: Callable[[bytearray], None], sound: tuple[Path, Any, str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, right = written(source)
-    whole = the_file().read_bytes()
+    source, right, name, whole = sound
     data = bytearray(whole)
     damage(data)
-    the_file().write_bytes(data)
+    cache_directory(mapped.KIND).mkdir()
+    (cache_directory(mapped.KIND) / name).write_bytes(data)
     with caplog.at_level(logging.WARNING):
         _, found = written(source)
     assert "is made again" in caplog.text or "cannot be used" in caplog.text

@@ -137,7 +137,8 @@ _CALLED = {
 _ALWAYS_FLOATS = (
     "attn_q_norm.weight", "attn_k_norm.weight", "exp_probs_b.bias", "exps.bias", "ffn_gate_inp.weight",
     "ffn_gate_inp_shexp.weight",
-    "position_embd.weight", "shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight", "ssm_d", "ssm_norm.weight",
+    "position_embd.weight", "shortconv.conv.weight", "ssm_a", "ssm_conv1d.weight",
+    "ssm_conv1d_k.weight", "ssm_conv1d_q.weight", "ssm_conv1d_v.weight", "ssm_d", "ssm_norm.weight",
 )  # fmt: skip
 _NEIGHBOURS = (
     "arcee", "granite", "granitehybrid", "granitemoe", "llama", "mistral3", "nemotron_h", "nemotron_h_moe", "olmo",

@@ -12,6 +12,7 @@ import transformers as tf
 ARCHITECTURES = {
     "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "ernie4_5_moe": "ernie4_5-moe", "glm4_moe": "glm4moe",
     "glm4_moe_lite": "deepseek2", "gpt_oss": "gpt-oss", "granitemoeshared": "granitemoe",
+    "kimi_linear": "kimi-linear",
     "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "youtu": "deepseek2",
 }  # fmt: skip
 """By `model_type`; the others are called as their models, or are hybrids."""
@@ -135,6 +136,13 @@ MIXTURES: dict[str, Callable[[], Any]] = {
     ),
     "glm4_moe_lite": lambda: tf.Glm4MoeLiteConfig(**_sizes(**_LATENT, **_ROUTED)),
     "youtu": lambda: tf.YoutuConfig(**_sizes(**_LATENT)),
+    "kimi_linear": lambda: tf.KimiLinearConfig(
+        **_sizes(
+            **{**_LATENT, "q_lora_rank": None}, rope_parameters=None, num_experts=8, num_experts_per_token=3,
+            moe_intermediate_size=32, num_shared_experts=2, routed_scaling_factor=1.7, linear_num_heads=4,
+            linear_head_dim=32, layer_types=["linear_attention", "full_attention", "linear_attention"],
+        )
+    ),
     "nemotron_h, experts": lambda: tf.NemotronHConfig(
         **_sizes(num_hidden_layers=None, rms_norm_eps=None, rope_parameters=None), **_ROUTED,
         layers_block_type=["linear_attention", "moe", "full_attention", "moe"], layer_norm_epsilon=0.1,
@@ -200,6 +208,18 @@ def metadata(config: Any) -> dict[str, Any]:
             "expert_weights_norm": config.norm_topk_prob or None,
             "expert_weights_scale": float(config.routed_scaling_factor),
         }
+    if kind == "kimi_linear":
+        full = [each == "full_attention" for each in config.layer_types]
+        found |= {
+            **_of_latent(config),
+            "attention.head_count_kv": [int(each) for each in full],
+            "expert_feed_forward_length": config.moe_intermediate_size,
+            "expert_gating_func": int(gguf.ExpertGatingFuncType.SIGMOID),
+            "expert_shared_count": config.n_shared_experts,
+            "expert_weights_scale": float(config.routed_scaling_factor),
+            "kda.head_dim": config.linear_head_dim,
+            "ssm.conv_kernel": config.linear_conv_kernel_dim,
+        }
     if kind in ("deepseek_v3", "glm4_moe_lite"):
         found["expert_gating_func"] = int(gguf.ExpertGatingFuncType.SIGMOID)
     if kind == "nemotron_h":
@@ -222,7 +242,7 @@ _OF_DEEPSEEK = ("youtu", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 
 def _of_latent(config: Any) -> dict[str, Any]:
     dense = getattr(config, "mlp_layer_types", ["dense"] * config.num_hidden_layers).count("dense")
-    mscale = config.rope_parameters.get("mscale_all_dim")
+    mscale = (getattr(config, "rope_parameters", None) or {}).get("mscale_all_dim")
     return {
         "attention.head_count_kv": 1,
         "attention.key_length": config.kv_lora_rank + config.qk_rope_head_dim,
@@ -269,6 +289,11 @@ _SPELLED = (
     (".gate.e_score_correction_bias", ".gate.e_score_correction.bias"),
     (".gate.moe_statics.e_score_correction_bias", ".moe_statics.e_score_correction.bias"),
     (".feed_forward.expert_bias", ".feed_forward.expert_bias.bias"),
+    (".forget_gate.dt_bias", ".dt_proj.bias"),
+    (".forget_gate.dt_proj.bias", ".dt_proj.bias"),
+    (".forget_gate.A_log", ".A_log"),
+    (".forget_gate.f_a_proj.weight", ".f_a_proj.weight"),
+    (".forget_gate.f_b_proj.weight", ".f_b_proj.weight"),
 )
 
 
@@ -285,6 +310,8 @@ def stored_name(parameter: str) -> str | None:
     if ".layers." not in parameter:
         return None
     index, _, inner = parameter.partition(".layers.")[2].partition(".")
+    if inner == "self_attn.conv1d.weight":
+        return f"blk.{index}.ssm_conv1d.weight"
     if ".in_proj_qkvz." in inner:
         return f"blk.{index}.attn_qkv.weight"
     if inner in ("router.scale", "router.per_expert_scale"):
@@ -300,6 +327,14 @@ def stored_name(parameter: str) -> str | None:
 def changed(config: Any, name: str, stored: str, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]] | None:
     """What the converter writes of a parameter that it does not write as it is; None of others."""
     kind, block = config.model_type, ".".join(stored.split(".")[:2])
+    if kind == "kimi_linear" and name.endswith(".conv1d.weight"):
+        third = values.shape[0] // 3
+        return (
+            (f"{block}.ssm_conv1d_{part}.weight", values[place * third : (place + 1) * third].reshape(1, third, 1, -1))
+            for place, part in enumerate("qkv")
+        )
+    if kind == "kimi_linear" and name.endswith(".A_log"):
+        return iter([(stored, -np.exp(values))])
     if kind == "gpt_oss" and ".experts." in name and values.ndim == 3:
         values = np.ascontiguousarray(values.swapaxes(1, 2))
     if name.endswith(".kv_b_proj.weight"):

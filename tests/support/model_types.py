@@ -25,6 +25,7 @@ from headstart.base.errors import HeadstartError
 from headstart.model.loading import adopt, load_config
 from headstart.model.recipes import find_recipe
 from headstart.model.runner import ModelRunner
+from headstart.model.wrappers import listed
 
 FIXTURE = Path(__file__).parents[1] / "model" / "recipes" / "model_types.json"
 REGENERATE = "python tools/model_table.py"
@@ -257,6 +258,7 @@ def _tiny(name: str) -> Iterator[Any]:
 
 def _random(config: Any) -> Any:
     """A random model on which wrong positions, masks and norms show."""
+    config = listed(config)
     with torch.device("meta"):
         sizes = [each.numel() for each in AutoModelForCausalLM.from_config(config, dtype=torch.float32).parameters()]
     if sum(sizes) > 20_000_000:

@@ -16,15 +16,21 @@ import torch
 import transformers as tf
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from headstart.base import compiling
-from headstart.model import native
+from headstart.loading.load import Target
+from headstart.model import mapped, native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.grouped import GroupedWeights, side_by_side
 from headstart.model.loading import adopt
 from headstart.model.native.weights import NativeWeights
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.types import Draft
+from headstart.types import Draft, Sampling
+from support import families
+from support.gguf_files import Q, write
+from support.gguf_mixtures import MIXTURES
 
 CAPACITY = 30  # not whole tiles
 TREE = Draft((11, 12, 13, 14, 15), (-1, -1, 0, 0, 2))
@@ -91,6 +97,21 @@ def run(runner: ModelRunner) -> None:
     runner.forward([Segment(2, (3, 4), judged=2)], cache)
 
 
+def family_of(name: str, quantize: str | None) -> ModelRunner:
+    """One of the suite's families: with experts, or with delta rules whose decay is one of each channel."""
+    model = families.random_model(families.config_of(name))
+    return ModelRunner(adopt(model), max_length=CAPACITY, decoder="fused", quantize=quantize)
+
+
+def experts_in_a_file(directory: Path, name: str, kind: Q) -> None:
+    """A mixture whose experts are written into a file of products, and read from it at the second start."""
+    source = write(directory / f"{name}.gguf", families.random_model(MIXTURES[name]()), kind=kind)
+    for _ in range(2):
+        engine = Target(source, max_length=96).engine("none")
+        engine.generate([5, 6, 7, 8, 9, 3, 11], Sampling(max_tokens=6, ignore_eos=True))
+    assert list(directory.rglob("*.products"))
+
+
 def several_kinds() -> None:
     """A product whose parts are codes of different kinds, one of which stand for a table's numbers."""
     rng = np.random.default_rng(0)
@@ -113,7 +134,8 @@ def several_kinds() -> None:
 
 
 def main(sources: Path, directory: Path) -> None:
-    flags = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    # Lines are all that a report needs: to follow variables as well, the compiler takes many times as long.
+    flags = ("-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     compiling.STRICT = ("-O1", *compiling.STRICT[1:], *flags)
     native.MAIN = sources / native.MAIN.name
     os.environ["XDG_CACHE_HOME"] = str(directory)
@@ -126,12 +148,19 @@ def main(sources: Path, directory: Path) -> None:
         run(latent_of(dtype))
     for kind in ("lfm2", "qwen3_5", "granite"):
         run(hybrid_of(kind))
+    for name in ("qwen3_moe", "gpt_oss", "kimi_linear"):
+        run(family_of(name, None))
     if native.kernels().supported(native.INT8):
         run(runner_of(torch.float32, "int8", None))
     if native.kernels().supported(native.GROUPED4):
         run(runner_of(torch.bfloat16, "int4", None))
         run(latent_of(torch.bfloat16, "int4"))
+        for name in ("qwen3_moe", "kimi_linear"):
+            run(family_of(name, "int4"))
         several_kinds()
+        mapped.WORTH_MAPPING, mapped._SPARE = 1, 0
+        for name, kind in (("qwen3_moe", Q.Q4_0), ("gpt_oss", Q.MXFP4)):
+            experts_in_a_file(directory, name, kind)
     print("ran to the end")
 
 

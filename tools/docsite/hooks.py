@@ -44,7 +44,7 @@ _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add what is generated: documents beside docs/, the command line, the lessons, the type face, and files that are linked to."""
+    """Add what is generated: documents beside docs/, the command line, the lessons; the type face; files linked to."""
     texts = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in BESIDE.items()}
     texts["reference/command-line.md"] = command_line()
     texts |= see_it()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -19,7 +19,7 @@ from headstart.commands import loading as cli
 from headstart.commands.figures import Total, stats_table
 from headstart.commands.options import but, command
 from headstart.commands.structure import StructureOptions
-from headstart.commands.terminal import for_stdout, messages, output, print_error, say
+from headstart.commands.terminal import for_stdout, messages, output, print_error, say, unechoed
 from headstart.commands.wrapping import WordWrap
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.chat.conversation import Conversation, Piece, ask_with_room, check_chat
@@ -94,7 +94,7 @@ def chat(
     talks = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     read = _reader(history=history) if talks else None
     options = replace(options, max_batch_size=1, prefix_cache=True)
-    with cli.shown_loading(messages(), target):
+    with unechoed() if talks else nullcontext(), cli.shown_loading(messages(), target):
         from headstart.loading.load import Target
 
         loaded = Target(target, **values_of(loading))

@@ -130,6 +130,25 @@ def _compiling(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def unechoed() -> Iterator[None]:
+    """What is typed meanwhile does not write over a bar; it is kept for who reads next. The input is a terminal."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    silent = termios.tcgetattr(descriptor)
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(descriptor, termios.TCSANOW, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+
+@contextlib.contextmanager
 def reported(show_traceback: bool) -> Iterator[None]:
     """Run a command's body; turn the errors a user can cause into messages and exit codes.
 

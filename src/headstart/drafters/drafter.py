@@ -46,7 +46,11 @@ class Observation:
 class Drafter(ABC):
     """Base class of drafters: proposes the next tokens of each request in each step.
 
-    A subclass gives `name`, `default_budget` and `propose`. `observe` and `release` do nothing unless it defines them.
+    A subclass defines `name`, `default_budget` and `propose`. It may define `observe` and `release`, which do nothing
+    here.
+
+    name: its name in statistics, traces and `Budget.max_nodes`. No two drafters of a list may share one.
+    default_budget: K, the nodes of a draft if the user chooses no other number.
 
     Examples:
         >>> import headstart as hs
@@ -62,16 +66,23 @@ class Drafter(ABC):
     """
 
     name: str
-    """Its name in statistics, traces and `Budget.max_nodes`; no two drafters of a list share one."""
     default_budget: int
-    """K, nodes per draft where the user chooses no other number."""
 
     @abstractmethod
     def propose(self, rows: Sequence[Row]) -> Sequence[Draft]:
-        """One draft for each row, at most `row.budget.nodes` nodes each; `Draft()` where there is nothing to guess."""
+        """Guess the next tokens of each request.
+
+        Args:
+            rows: the requests that may draft in this step: their tokens, sampling and budget.
+
+        Returns:
+            A draft for each row, in order, with at most `row.budget.nodes` nodes; `Draft()` where there is no guess. If
+            it raises, the requests go on without this drafter, and `Stats.speculation` says why.
+        """
 
     def observe(self, observation: Observation) -> None:  # noqa: B027 -- a drafter need not learn
-        """Learn what a step made of a request. The default learns nothing."""
+        """Learn what a step made of a request: what was accepted and, of layers that it taps, the hidden states. The
+        default does nothing."""
 
     def release(self, request: int) -> None:  # noqa: B027 -- a drafter need not keep anything
         """Forget a request. It is called once when the request ends, also for requests never proposed for."""

@@ -161,7 +161,7 @@ def load_weights(
         size = _weight_bytes(source, config, dtype)
         with _progress(size >= _LONG_LOAD):
             model = None
-            if streams(config, dtype, device) and not trust_remote_code:
+            if codes is None and not trust_remote_code and streams(config, dtype, device):
                 model = _read_streamed(source, config, dtype, size)
             if model is None:
                 model = _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)

@@ -22,9 +22,6 @@ RATES = {
     0.985: 0.6,
 }
 """Acceptance rates between which a belief is spread, and how it is spread while nothing is known: 0.6 on average."""
-SAME_MODEL_GUESSES = 8
-"""Guesses in a row that a lower precision of the target is taken to have had right before its first, for it mostly has:
-0.9 on average. A draft of it takes so much of a step that at 0.6 it would hardly ever be tried."""
 MAX_DEPTH = 32
 """Guesses beyond this depth are not told apart."""
 CHANGE = 1 / 50
@@ -33,7 +30,8 @@ a round replaces once there have been many."""
 EVEN_SHARE = 0.05
 """Share of the prior that stays evenly spread, so that nothing is ever thought impossible."""
 PRIOR_ROUNDS = 8
-"""Rounds that a prior counts as."""
+"""Rounds that a prior counts as. Of a drafter that is the target at a lower precision, as many guesses in a row are
+taken to have been right, which makes 0.9 on average: at 0.6, what its drafts take could keep it from being tried."""
 DOUBT_ROUNDS = 20
 """Rounds' worth of doubt about depths that behave otherwise than the rates say."""
 
@@ -71,12 +69,13 @@ FIRST_ROUNDS = 3
 """Rounds after which a source is no longer new, and drafts after which its costs have been seen."""
 SETTLED_STEPS = 4
 """Steps for which a decision stands where it may be a little late: a batch's at most, and "no drafts" at least. Costs
-are learnt from every so many decisions."""
+are learnt from every so many decisions, and steps of a batch."""
 REFRESH_STEPS = 16
-"""Steps between two tables of what was learnt; "no drafts" stands for at most so many."""
+"""Steps between two tables of what was learnt; "no drafts" of a lone row stands for at most so many."""
 HORIZON_STEPS = 64
 """Steps for which what has been found out or paid for is taken to be of use: that no draft could pay, and what a source
-has read of a text. Costs are learnt from each of so many decisions at first."""
+has read of a text. "No drafts" of a batch stands for at most so many, and costs are learnt from each of so many
+decisions at first."""
 MIN_TIME_SHARE = 0.005
 """Share of plain decoding's time that trials of a source may take that was never good."""
 MAX_TIME_SHARE = 0.02

@@ -77,7 +77,7 @@ class AdaptivePacing(Pacing):
         self._profile = CurrentCosts(costs, names)  # never corrected, so it stays what it is
         self._shared = Group(self._sources, CurrentCosts(costs, names), lasting=True)
         self._states: dict[int, RowState] = {}
-        self._decisions = 0
+        self._seen = 0  # decisions, and steps of a batch in which one stands
         self._clock = clock
 
     def plan(self, rows: Sequence[Row]) -> AdaptivePlan:
@@ -103,7 +103,8 @@ class AdaptivePacing(Pacing):
                 tried[row.request] = together.tried
         if together.decided and together.tried is None and not self._shared.costs.doubtful:
             self._shared.decided_in(self._clock() - start, len(shared))
-        teaches = together.decided and self._measures_next()
+        # A batch's decision stands for several steps, each of which says as much
+        teaches = (together.decided or len(shared) > 1) and self._measures_next()
         sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()
         return AdaptivePlan(
             [budgets[row.request] for row in rows],
@@ -120,8 +121,8 @@ class AdaptivePacing(Pacing):
         return state
 
     def _measures_next(self) -> bool:
-        self._decisions += 1
-        return self._decisions <= HORIZON_STEPS or self._decisions % SETTLED_STEPS == 0
+        self._seen += 1
+        return self._seen <= HORIZON_STEPS or self._seen % SETTLED_STEPS == 0
 
     def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         assert isinstance(plan, AdaptivePlan), "observe() takes what plan() returned"
@@ -130,7 +131,8 @@ class AdaptivePacing(Pacing):
         if plan.teaches_costs:
             self._learn_costs(plan, steps, asked)
         drafting = any(step.budget.nodes for step in steps)
-        self._shared.costs.observe_thinking(len(steps), drafting, plan.seconds + self._clock() - start)
+        seconds = plan.seconds + self._clock() - start
+        self._shared.costs.observe_thinking(len(steps), drafting, seconds, tried=bool(plan.tried))
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
         """What the whole step cost."""

@@ -193,8 +193,13 @@ class CurrentCosts:
 
     def thinking(self, batch: int, *, drafting: bool) -> float:
         """Seconds that pacing takes in a step of so many requests, of which some have drafts, or none. Not part of
-        `step`."""
-        return self._thinking[batch > 1][drafting] * batch
+        `step`.
+
+        Where some have drafts it has more to do. So what is known of that bounds the other, which nobody sees while
+        all steps have drafts: were it thought dear, they would have them for ever.
+        """
+        plain, drafted = self._thinking[batch > 1]
+        return (drafted if drafting else min(plain, drafted or plain)) * batch
 
     @property
     def doubtful(self) -> bool:
@@ -306,12 +311,14 @@ class CurrentCosts:
         self._beside[source].observe_draft(waited)
         self._drafting.clear()
 
-    def observe_thinking(self, batch: int, drafting: bool, seconds: float) -> None:
-        """Pacing took this long in a step of so many requests, of which some had drafts, or none."""
+    def observe_thinking(self, batch: int, drafting: bool, seconds: float, *, tried: bool = False) -> None:
+        """Pacing took this long in a step of so many requests, of which some had drafts, or none. tried: whether for a
+        trial, which takes more thought than other drafts, so that it can only say that they take less."""
         if self._steps <= WARM_UP_STEPS:
             return
         seconds *= math.exp(-self._log_level) / batch
         thinking = self._thinking[batch > 1]
         # The first may have been interrupted, and so may any other
-        known = thinking[drafting] or min(seconds, UNKNOWN_COST * self.step(1, 1))
-        thinking[drafting] = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
+        known = thinking[drafting] or min(seconds, UNKNOWN_COST * self.step(1, 1) / batch)
+        most = known if tried else 2 * known
+        thinking[drafting] = known + RUNNING_SHARE * (min(seconds, most) - known)

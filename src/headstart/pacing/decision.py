@@ -150,7 +150,7 @@ def _hopeless(
         best = 0.0
         for option, lost in zip(row, seconds, strict=True):
             if count := len(option.gains):
-                best = max(best, float((option.gains - lost[:count]).max()))
+                best = max(best, option.coverage * float((option.gains - lost[:count]).max()))
         left += best
     return left <= batch * PRECISION
 
@@ -206,8 +206,8 @@ class _Batch:
         used = []
         for column in self._columns:
             drafts = column.levels > 0
-            # Where there is one source, a step without a draft of it is a plain one, whatever was decided
-            turns = asked * drafts * (column.coverage if len(self._columns) > 1 else 1.0)
+            # Asking and deciding are paid for by all rows, whichever of them have a draft
+            turns = asked * drafts * column.coverage
             tokens = tokens + (turns * column.gain).sum(1)
             weights = weights + (turns * column.weights).sum(1)
             if drawn:
@@ -278,7 +278,8 @@ class _Column:
         if self._shared.any():
             shared = worth * self._shared
             # Whether any draft pays the exact costs of the step will tell, so no draft is not among these
-            deepest = 1 + (np.maximum.accumulate(left, axis=2).sum(1) - shared)[:, 1:].argmax(1)
+            likely = np.maximum.accumulate(left, axis=2) * self.coverage[:, None]
+            deepest = 1 + (likely.sum(1) - shared)[:, 1:].argmax(1)
             left = np.where(np.arange(len(shared)) <= deepest[:, None, None], left, -np.inf)
             together = shared[deepest][:, None] / len(self._row)
         self._take(left.argmax(2))

@@ -16,9 +16,9 @@ from headstart.pacing.constants import (
     HORIZON_STEPS,
     NEW_SOURCE_SHARE,
     PRECISION,
+    PRIOR_ROUNDS,
     REFRESH_STEPS,
     RUNNING_SHARE,
-    SAME_MODEL_GUESSES,
     SETTLED_STEPS,
 )
 from headstart.pacing.costs import CurrentCosts
@@ -130,7 +130,7 @@ class Group:
             SourcePrior(
                 source.sizes,
                 trees=source.drafts_trees and len(source.sizes) > 1,
-                right=SAME_MODEL_GUESSES if source.same_model else 0,
+                right=PRIOR_ROUNDS if source.same_model else 0,
             )
             for source in sources
         ]
@@ -214,7 +214,8 @@ class Group:
             return 0
         if math.isinf(verdict.due_steps):
             return HORIZON_STEPS - 1
-        return min(max(SETTLED_STEPS, int(verdict.due_steps)), REFRESH_STEPS) - 1  # the step that decides counts, too
+        most = REFRESH_STEPS if len(budgets) == 1 else HORIZON_STEPS
+        return min(max(SETTLED_STEPS, int(verdict.due_steps)), most) - 1  # the step that decides counts, too
 
     def _options(self, row: Row, state: RowState) -> list[DraftOption]:
         found, length = [], len(row.tokens)

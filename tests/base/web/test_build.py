@@ -38,6 +38,19 @@ def test_no_template_runs_over_several_lines(name: str) -> None:
         assert line.replace("\\`", "").count("`") % 2 == 0, line
 
 
+def test_the_type_face_is_in_every_page_small_and_with_its_licence(tmp_path: Path) -> None:
+    fonts = files("headstart.base.web").joinpath("fonts")
+    assert len(fonts.joinpath("inter.woff2").read_bytes()) < 60_000
+    assert "SIL OPEN FONT LICENSE" in fonts.joinpath("OFL.txt").read_text(encoding="utf-8")
+    path = tmp_path / "page.html"
+    path.write_text(build.page("base/theme", "A page", body="<p>Words in αβγ: 1 → 2</p>"), encoding="utf-8")
+    with opened() as browser:
+        page = browser.new_context(offline=True).new_page()
+        page.goto(path.as_uri())
+        assert page.evaluate("document.fonts.ready.then(() => document.fonts.check('17px Inter'))")
+        assert page.evaluate("[...document.fonts].map((face) => face.status)") == ["loaded"]
+
+
 def planted(monkeypatch: pytest.MonkeyPatch, sources: dict[str, str]) -> None:
     real = build._read
 

@@ -67,6 +67,33 @@ def test_the_page_is_sound(browser: Any, tmp_path: Path, kind: str, sampled: lis
     checked(browser, written(tmp_path, lines), prepare=prepare, views=views)
 
 
+def slowed(lines: list[traces.Line], times: float) -> list[traces.Line]:
+    """The trace as if drafting had taken so many times as long."""
+    found = json.loads(json.dumps(lines))
+    for line in found:
+        if line["type"] == "step":
+            line["seconds"]["draft"] *= times
+    return found
+
+
+def test_the_page_says_whether_speculation_paid(browser: Any, tmp_path: Path, sampled: list[traces.Line]) -> None:
+    for times, verdict in ((0.0, "Speculation paid"), (1e4, "Speculation lost")):
+        tab, wrong = open_page(browser, written(tmp_path, slowed(sampled, times)))
+        said = tab.get_by_label("What if K were", exact=True).locator("p").first.inner_text()
+        assert said.startswith(f"{verdict}: this run took "), said
+        assert "and plain decoding would have taken about" in said
+        assert not wrong
+
+
+def test_draft_lengths_that_change_nothing_share_a_row(browser: Any, tmp_path: Path) -> None:
+    steps = [traces.chain(i, 1 + 2 * i, [1, 2], 1, 3) for i in range(9)]
+    steps.append(traces.chain(9, 19, [1] * 8, 2, 2))  # drafts of two would have done
+    lines = [traces.header(), traces.request(), *steps, traces.end([t for step in steps for t in step["emitted"]])]
+    tab, _ = open_page(browser, written(tmp_path, lines))
+    rows = tab.get_by_label("Other draft lengths, as a table").locator("tbody tr")
+    assert rows.evaluate_all("all => all.map((row) => row.cells[0].innerText)") == ["0", "1", "2 to 7", "8", "9", "10"]
+
+
 def test_every_emitted_token_stands_there_with_its_origin(browser: Any, tmp_path: Path) -> None:
     tab, wrong = open_page(browser, written(tmp_path, traces.greedy()))
     tokens = tab.locator(".token-text .tok").evaluate_all(

@@ -221,7 +221,7 @@ def on_codes(name: str, quantize: str) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "quantize"),
     [
-        (name, quantize)
+        pytest.param(name, quantize, marks=slow_unless(quantize == "int8" or place % 4 in (0, 1)))
         for place, name in enumerate(ON_ROW_KERNELS)
         for quantize in ("int8", ("int8-grouped", "int4")[place % 2])
     ],
@@ -250,7 +250,11 @@ OF_WORDS = [name for name in ON_ROW_KERNELS if config_of(name).model_type != "gp
 
 
 @needs_kernels
-@pytest.mark.parametrize(("place", "name"), [*enumerate(OF_WORDS)])
+@pytest.mark.parametrize(
+    ("place", "name"),
+    # codes of each family are among the tests of rounded weights, too
+    [pytest.param(place, name, marks=slow_unless(place % 3 == 0)) for place, name in enumerate(OF_WORDS)],
+)
 def test_quantised_checkpoints_run_on_their_codes(place: int, name: str, tmp_path: Path) -> None:
     """Random codes are further from floats than those of a real model; a wrong order of inputs is beyond 1."""
     if not can_quantize(torch.device("cpu")) or not int4.can_run(torch.device("cpu")):
@@ -433,21 +437,21 @@ def logits_by(recipe: Recipe, model: Any) -> Tensor:
         ).logits
 
 
-HALVES = [
-    pytest.param(name, half, marks=slow_unless(place % 2 == half))
+THIRDS = [
+    pytest.param(name, third, marks=slow_unless(place % 3 == third))
     for place, name in enumerate(FAMILIES)
-    for half in (0, 1)
+    for third in range(3)
 ]
-"""Every second field of each family is in the fast suite, beginning with its first or its second."""
+"""Every third field of each family is in the fast suite, beginning with its first, its second or its third."""
 
 
-@pytest.mark.parametrize(("name", "half"), HALVES)
-def test_each_field_of_its_recipe_is_needed(name: str, half: int) -> None:
+@pytest.mark.parametrize(("name", "third"), THIRDS)
+def test_each_field_of_its_recipe_is_needed(name: str, third: int) -> None:
     """Set back to what is plain, the logits are others, or the weights do not fit."""
     recipe = recipe_for(name)
     assert error(logits_by(recipe, model_of(name)), theirs(name)) < MOST[torch.float32]
     unseen = []
-    for path, changed in [*flipped(recipe)][half::2]:
+    for path, changed in [*flipped(recipe)][third::3]:
         try:
             off = error(logits_by(changed, model_of(name)), theirs(name))
         except (AttributeError, AssertionError, IndexError, KeyError, RuntimeError, TypeError, UnsupportedModel):
@@ -547,13 +551,13 @@ STATED: dict[str, Any] = {
 """Fields of some family, which another one has not or has with another value."""
 
 
-@pytest.mark.parametrize(("name", "half"), HALVES)
-def test_what_a_config_states_has_the_effect_it_has_in_transformers(name: str, half: int) -> None:
+@pytest.mark.parametrize(("name", "third"), THIRDS)
+def test_what_a_config_states_has_the_effect_it_has_in_transformers(name: str, third: int) -> None:
     """Whatever a config.json says, the logits are those of transformers. A field that the family's class does not
     have is refused by its name, whatever the class makes of it: its modules run then, as they are, which is tried with
     Llama."""
     wrong = []
-    for field, value in [*STATED.items()][half::2]:
+    for field, value in [*STATED.items()][third::3]:
         config = config_of(name)
         known = hasattr(config, field)
         try:

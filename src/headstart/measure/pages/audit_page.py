@@ -72,14 +72,13 @@ def _sampling(page: Page, part: Mapping[str, Any]) -> None:
     if curve := part.get("e_value_by_completions"):
         _evidence(page, curve, part["settings"]["level"], "completions")
     tv = part["total_variation"]
-    confidence = f"confidence {1 - part['settings']['level']:.0%}"
     if tv["at_least"] >= _LEAST_SHOWN:
         page.text(
             f"By the bets, the distribution of a token is off by at least {tv['at_least']:.4f} in total variation on "
-            f"average ({confidence})."
+            f"average (confidence {1 - part['settings']['level']:.0%})."
         )
     else:
-        page.text(f"The bets found no difference between the distributions of a token ({confidence}).")
+        page.text("The bets found no difference between the distributions of a token.")
     page.table(
         ["bias", "total variation", "caught", "completions needed"],
         [

@@ -21,6 +21,8 @@ from headstart.measure.provenance import Provenance
 _MIB = 2**20
 _LEAST_JUDGED = 5  # guesses: acceptance of positions reached less often is left out of the plot
 _MAP_K = 12
+_COLOURS = {"plan": "strong-line", "draft": "q", "verify": "p", "sample": "r", "commit": "soft", "other": "line"}
+"""Of the parts of a step, as in the ribbon of rounds of a trace."""
 
 
 def bench_page(result: BenchResult, figures: Sequence[Figures]) -> Page:
@@ -208,6 +210,7 @@ def _add_split(page: Page, overall: Figures) -> None:
             list(arms),
             {words: [milliseconds(arm, part) for arm in arms.values()] for part, words in PARTS_IN_WORDS.items()},
             y="milliseconds per token",
+            colours={PARTS_IN_WORDS[part]: colour for part, colour in _COLOURS.items()},
         ),
         caption="Time per token by part.",
         alt="; ".join(f"{name}: {1000 * arm.seconds / arm.tokens:.2f} ms per token" for name, arm in arms.items()),

@@ -155,9 +155,9 @@ class TensorDeltaRule(_TensorRecurrence):
 
         def step(i: int, s: Tensor) -> tuple[Tensor, Tensor]:
             s = s * kept[i, :, :, None]
-            delta = (v[i] - torch.einsum("hkv,hk->hv", s, k[i])) * beta[i, :, None]
+            delta = (v[i] - torch.bmm(k[i, :, None], s)[:, 0]) * beta[i, :, None]
             s = s + k[i, :, :, None] * delta[:, None]
-            return s, torch.einsum("hkv,hk->hv", s, q[i])
+            return s, torch.bmm(q[i, :, None], s)[:, 0]
 
         stored, outputs = self._through(walk, state.view(mixer.heads, mixer.key_dim, mixer.value_dim), step)
         return stored, torch.stack(outputs)
@@ -231,7 +231,7 @@ class TensorMamba2(_TensorRecurrence):
 
         def step(i: int, s: Tensor) -> tuple[Tensor, Tensor]:
             s = s * kept[i, :, None, None] + (steps[i, :, None] * x[i])[:, :, None] * b[i, :, None]
-            return s, torch.einsum("hds,hs->hd", s, c[i]) + self._skip[:, None] * x[i]
+            return s, torch.bmm(s, c[i, :, :, None])[..., 0] + self._skip[:, None] * x[i]
 
         stored, outputs = self._through(walk, state.view(mixer.heads, mixer.dim, mixer.state), step)
         return stored, torch.stack(outputs).flatten(1)

@@ -272,6 +272,14 @@ ARCHITECTURES = {
         mixtures.granite_moe, _SCALES | {SHARED_INNER}, neighbours=True, halves=True, experts=True
     ),
     "hunyuan-dense": Architecture(hunyuan),
+    "kimi-linear": Architecture(
+        mixtures.kimi_linear,
+        mixtures.KEYS_OF_KIMI,
+        part=True,
+        parts=hybrids.without_keys,
+        experts=True,
+        latent=True,
+    ),
     "lfm2": Architecture(
         hybrids.lfm2,
         hybrids.KEYS_OF_LFM2,

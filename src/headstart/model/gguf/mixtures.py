@@ -23,6 +23,7 @@ from headstart.model.gguf.hybrids import KEYS_OF_LFM2, KEYS_OF_QWEN35, SIZES, ne
 
 _SCORES, _GROUPS, _KEPT = "expert_gating_func", "expert_group_count", "expert_group_used_count"
 _SHARED, _NORMALISED, _FACTOR = "expert_shared_count", "expert_weights_norm", "expert_weights_scale"
+_KDA = "kda.head_dim"
 _STEP = "interleave_moe_layer_step"
 _SOFTMAX, _SIGMOID = 1, 2
 _VOCABULARY_OF_GLM = 154880
@@ -37,6 +38,7 @@ KEYS_OF_DEEPSEEK2 = KEYS_OF_GLM | {
 }  # fmt: skip
 KEYS_OF_GPT_OSS = frozenset({EXPERTS_INNER, LOCAL_BASE, PATTERN})
 KEYS_OF_LFM2_MOE = KEYS_OF_LFM2 | {DENSE, EXPERTS_INNER, _SCORES}
+KEYS_OF_KIMI = KEYS_OF_DEEPSEEK2 - {DRAFTING} | {_KDA, "ssm.conv_kernel"}
 KEYS_OF_NEMOTRON = SIZES | KEYS_OF_GLM - {DENSE} | {SHARED_INNER}
 KEYS_OF_QWEN35_MOE = KEYS_OF_QWEN35 | KEYS_WITH_SHARED
 KEYS_OF_QWEN3_NEXT = SIZES | KEYS_WITH_SHARED | {"attention.recurrent_layers", "full_attention_interval", DRAFTING}
@@ -220,6 +222,34 @@ def deepseek2(described: Description) -> Any:
         raise described.file.not_run(f"{_NORMALISED} is true, and scores are softmaxes")
     method = "greedy" if routed["n_group"] == 1 else "group_limited_greedy"
     return transformers.DeepseekV2Config(**common, **routed, topk_method=method)
+
+
+def kimi_linear(described: Description) -> Any:
+    """Layers without heads of keys have a delta rule by channel, with as many heads as attention. Weights of experts
+    are normalised, whatever files state of it."""
+    _check_scores(described, _SIGMOID)
+    stated, common, mixture, layers = described.stated, described.windowless(), described.experts, described.layers
+    for name in ("head_dim", "rope_parameters"):  # nothing turns
+        del common[name]
+    routed = _routed(described)
+    return transformers.KimiLinearConfig(
+        **common,
+        **{name: routed[name] for name in ("moe_intermediate_size", "n_group", "topk_group", "routed_scaling_factor")},
+        num_local_experts=mixture.count,
+        num_experts_per_tok=mixture.chosen,
+        norm_topk_prob=True,
+        n_shared_experts=stated.count(_SHARED),
+        q_lora_rank=stated.whole("attention.q_lora_rank", 0) or None,
+        kv_lora_rank=stated.count("attention.kv_lora_rank"),
+        qk_nope_head_dim=described.dim - described.rotary,
+        qk_rope_head_dim=described.rotary,
+        v_head_dim=described.value_dim,
+        linear_num_heads=common["num_attention_heads"],
+        linear_head_dim=stated.count(_KDA),
+        linear_conv_kernel_dim=stated.count("ssm.conv_kernel"),
+        layer_types=["full_attention" if part == "attention" else "linear_attention" for part in described.parts],
+        mlp_layer_types=["dense"] * mixture.dense + ["sparse"] * (layers - mixture.dense),
+    )
 
 
 def nemotron_h_moe(described: Description) -> Any:

@@ -14,7 +14,7 @@ from headstart.model.gguf.files import GgufFile
 from headstart.model.recipes import recipe_of
 from headstart.model.recipes.experts import Experts
 from headstart.model.recipes.latent import Latent
-from headstart.model.recipes.mixers import DeltaRule, Mamba2, Recurrent, ShortConv
+from headstart.model.recipes.mixers import ChannelRule, DeltaRule, Mamba2, Recurrent, ShortConv
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe
 
 Order = NDArray[np.int64]
@@ -379,6 +379,8 @@ def _of_recurrence(mixer: Recurrent) -> Named:
     if isinstance(mixer, ShortConv):
         names = zip((*mixer.inputs, mixer.conv, mixer.out), ("in_proj", "conv", "out_proj"), strict=True)
         return {module: (f"shortconv.{name}",) for module, name in names}
+    if isinstance(mixer, ChannelRule):
+        return _of_channels(mixer)
     inputs = ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha") if isinstance(mixer, DeltaRule) else ("ssm_in",)
     found: Named = {module: (name,) for module, name in zip(mixer.inputs, inputs, strict=True)}
     found |= {mixer.conv: ("ssm_conv1d",), mixer.out: ("ssm_out",)}
@@ -386,3 +388,11 @@ def _of_recurrence(mixer: Recurrent) -> Named:
     if isinstance(mixer, Mamba2):
         found[mixer.skip] = ("ssm_d",)
     return found
+
+
+def _of_channels(mixer: ChannelRule) -> Named:
+    inputs = ("attn_q", "attn_k", "attn_v", "ssm_f_a", "ssm_g_a", "ssm_beta")
+    found: Named = {module: (name,) for module, name in zip(mixer.inputs, inputs, strict=True)}
+    found |= {mixer.decays: ("ssm_f_b",), mixer.gate: ("ssm_g_b",), mixer.out: ("attn_output",)}
+    found |= {mixer.conv: ("ssm_conv1d_q", "ssm_conv1d_k", "ssm_conv1d_v")}
+    return found | {mixer.decay: ("ssm_a",), mixer.bias: ("ssm_dt.bias",)}

@@ -160,7 +160,8 @@ def read(file: GgufFile, names: Names, parameter: str, to: Tensor) -> None:
     elif not tensors:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
     elif to.dim() != 2:
-        values = floats(tensors[0]).reshape(to.shape) - np.float32(names.added(parameter))
+        values = np.concatenate([floats(each).reshape(-1) for each in tensors]).reshape(to.shape)
+        values -= np.float32(names.added(parameter))
         if names.is_decay(parameter):
             if not (np.isfinite(values).all() and (values < 0).all()):
                 raise file.damaged(f"{tensors[0].name} holds numbers that are not negative")

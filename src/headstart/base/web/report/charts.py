@@ -151,10 +151,19 @@ def bars(
     return Chart("bars", content, table)
 
 
-def stacked(names: Sequence[str], parts: Mapping[str, Sequence[float]], *, y: str, x: str = "") -> Chart:
-    """A bar per name, made of its parts: where the time goes."""
+def stacked(
+    names: Sequence[str],
+    parts: Mapping[str, Sequence[float]],
+    *,
+    y: str,
+    x: str = "",
+    colours: Mapping[str, str] | None = None,
+) -> Chart:
+    """A bar per name, made of its parts: where the time goes. colours: of parts, by the names that theme.css has."""
     whole = bars(names, parts, y=y, x=x)
-    return Chart("bars", {**whole.content, "stacked": True}, whole.table)
+    named = {name: {"colour": colour} for name, colour in (colours or {}).items()}
+    series = [{**one, **named.get(one["name"], {})} for one in whole.content["series"]]
+    return Chart("bars", {**whole.content, "series": series, "stacked": True}, whole.table)
 
 
 def colour_map(

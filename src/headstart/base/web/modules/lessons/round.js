@@ -1,7 +1,7 @@
 // The round that goes with the reader: one sentence in four steps, and the step that a chapter is about stands out.
 
 import { h } from "hs/base/dom";
-import { probability } from "hs/base/format";
+import { percent, probability } from "hs/base/format";
 import { RandomState } from "hs/algorithm/randomstate";
 import { WORDS, round, tokensOf, words } from "hs/algorithm/toy";
 
@@ -11,8 +11,8 @@ export const SEED = 18951;
 export const ROUND = round(tokensOf("the cat"), 4, new RandomState(SEED));
 
 const last = ROUND.judged.at(-1);
-/** The guess that is refused: its p and q, the limit p/q, and what the die showed. */
-export const REFUSED = { word: WORDS[last.token], p: probability(last.p[last.token]), q: probability(last.q[last.token]), limit: probability(last.chance), die: probability(last.u) };
+/** The guess that is refused: its p and q, the limit p/q, how often it would be kept, and what the die showed. */
+export const REFUSED = { word: WORDS[last.token], p: probability(last.p[last.token]), q: probability(last.q[last.token]), limit: probability(last.chance), share: percent(last.chance), die: probability(last.u) };
 
 const token = (kind, id) => h(`span.tok.${kind}`, WORDS[id]);
 const spaced = (parts) => parts.flatMap((part, i) => (i ? [" ", part] : [part]));

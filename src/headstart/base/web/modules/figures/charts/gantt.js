@@ -5,7 +5,7 @@ import { sized } from "hs/figures/sized";
 import { ticksOf } from "hs/figures/charts/scale";
 
 const LANE = 36;
-const NAME = 20;
+const NAME = 26;
 let number = 0;
 
 /** Looks that are hatched, each in its own colour, as in the legend. */
@@ -53,7 +53,7 @@ function draw(now, width, id) {
     ...lanes.flatMap(({ name, blocks }, i) => {
       const y = i * (LANE + NAME);
       return [
-        svg("text.soft", { x: 0, y: y + 14 }, name),
+        svg("text.soft", { x: 0, y: y + 20 }, name),
         svg("line.grid-line", { x1: 0, x2: width, y1: y + NAME + LANE, y2: y + NAME + LANE }),
         ...blocks.flatMap((block) => blockOf(block, x, y + NAME, id)),
       ];

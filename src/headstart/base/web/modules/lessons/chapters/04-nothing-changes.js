@@ -122,7 +122,7 @@ export default {
   title: "Why nothing changes",
   minutes: 8,
   question: "You will be able to prove that guesses of any quality leave the target’s distribution as it is.",
-  round: { at: ["accept"], says: `Why does it come out right to keep “${REFUSED.word}” in ${REFUSED.limit} of all cases, and to draw “dog” from what is left?` },
+  round: { at: ["accept"], says: `Why does it come out right to keep “${REFUSED.word}” in ${REFUSED.share} of all cases, and to draw “dog” from what is left?` },
   exercises: ["04.1", "04.2", "04.3", "04.4"],
   sources: [
     { text: "Leviathan, Kalman, Matias: Fast inference from transformers via speculative decoding (2022), appendix A.1", url: "https://arxiv.org/abs/2211.17192" },

@@ -60,7 +60,7 @@ function build() {
     section(
       "A ladder with rungs that get lower",
       prose(
-        "Call α the chance that a guess passes, once all guesses before it did. Guess 1 is used with chance α, guess 2 with α × α, guess 3 with α × α × α. The target's own token comes in every round: a correction after a refusal, a ",
+        "Call α the chance that a guess passes, once all guesses before it did. Guess 1 is used with chance α, guess 2 with α × α, guess 3 with α × α × α. The target’s own token comes in every round: a correction after a refusal, a ",
         term("bonus", "If all K guesses pass, the forward that judged them has one answer left: what comes after the last guess. That token is free."),
         " after none.",
       ),

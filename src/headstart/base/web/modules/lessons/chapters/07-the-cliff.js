@@ -21,7 +21,7 @@ function guess() {
   return predict({
     id: "07.guess",
     question:
-      "A run needed 17 calls of the target for 50 tokens: 2.94 times fewer than one for each token. It drafted seven guesses a round, and one step of the draft takes a fifth of the time of the target's. How many times faster was the run?",
+      "A run needed 17 calls of the target for 50 tokens: 2.94 times fewer than one for each token. It drafted seven guesses a round, and one step of the draft takes a fifth of the time of the target’s. How many times faster was the run?",
     kind: "number",
     unit: "times",
     min: 0,
@@ -103,7 +103,7 @@ function build() {
     section(
       "Rows are not quite free",
       prose(
-        "Every guess is one more row in the target's forward. How much rows cost depends on machine and model; ",
+        "Every guess is one more row in the target’s forward. How much rows cost depends on machine and model; ",
         h("code", "headstart doctor"),
         " measures v(n) and c on yours. Choose a measured one in the bar chart: at α = 0.95 and c = 0.1 the best K falls from 15 to 12 on the large model, and to 9 on the small one.",
       ),

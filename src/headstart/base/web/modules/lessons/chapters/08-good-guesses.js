@@ -17,7 +17,7 @@ function guess() {
   return predict({
     id: "08.guess",
     question:
-      "A draft knows nothing of the target: it prefers some of ten words a little, at random; the target prefers one word clearly. How many of 100 of the draft's guesses are kept, on average?",
+      "A draft knows nothing of the target: it prefers some of ten words a little, at random; the target prefers one word clearly. How many of 100 of the draft’s guesses are kept, on average?",
     kind: "number",
     unit: "of 100",
     min: 0,
@@ -78,11 +78,11 @@ function build() {
       prose("For one token α is the overlap of two distributions:"),
       overlapFormula(),
       prose(
-        "So what a draft needs is not to be right, but to have a distribution like the target's. Here is a dial for that. At 1 the draft is the target; at 0 it is noise.",
+        "So what a draft needs is not to be right, but to have a distribution like the target’s. Here is a dial for that. At 1 the draft is the target; at 0 it is noise.",
       ),
       dial(level),
       prose(
-        "Do not take the 53% at the dial's end for more than it is: there are only ten words. Among 100,000 two unrelated distributions share next to nothing. For small drafts of the target's own family 0.6 to 0.85 is often reported; above 0.7 they are usually worth their price.",
+        "Do not take the 53% at the dial’s end for more than it is: there are only ten words. Among 100,000 two unrelated distributions share next to nothing. For small drafts of the target’s own family 0.6 to 0.85 is often reported; above 0.7 they are usually worth their price.",
       ),
     ),
     setDial(),
@@ -111,17 +111,17 @@ function build() {
       "Greedy, sampled, speculative",
       prose("Greedy decoding takes the likeliest word each time. Sampling draws one. Speculative decoding is no third kind of text: it is one of the two, in fewer forwards."),
       sideBySide(),
-      prose("Greedy text runs in circles when the same words come round. In greedy speculative decoding there is nothing to draw: a guess is kept if it is the target's likeliest word."),
+      prose("Greedy text runs in circles when the same words come round. In greedy speculative decoding there is nothing to draw: a guess is kept if it is the target’s likeliest word."),
     ),
     whichText(),
     section(
       "Cheaper guesses, better guesses",
       prose(
-        "The rule keeps the target's distribution whatever the draft is. So the draft may be rounded as roughly as you like: at worst a guess is refused. Fewer bits make it cheaper to read, and cost a little α.",
+        "The rule keeps the target’s distribution whatever the draft is. So the draft may be rounded as roughly as you like: at worst a guess is refused. Fewer bits make it cheaper to read, and cost a little α.",
       ),
       rounding(level),
       prose(
-        "The other way is to train it. ", term("Distillation", "Training a small model to give the same distributions as a large one, on the large one's own texts."), " moves q towards p, so it raises Σ min(p, q) directly; ",
+        "The other way is to train it. ", term("Distillation", "Training a small model to give the same distributions as a large one, on the large one’s own texts."), " moves q towards p, so it raises Σ min(p, q) directly; ",
         h("code", "headstart train"), " does that for draft models and heads. The target may be rounded, too, but that is another matter: it changes p, and with it the text.",
       ),
     ),

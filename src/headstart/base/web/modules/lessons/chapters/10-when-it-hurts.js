@@ -60,7 +60,7 @@ export default {
         "Many requests at once",
         prose(
           "A forward reads all weights once, whatever the number of rows. This machine computes 239 rows in the time that the reading takes. A single request fills one of them; guesses fill some of the others, for nothing. Other requests can fill them, too. ",
-          "A server that has enough requests has no room left for guesses: a refused guess then takes the place of somebody else's token. Speculation shortens the time of a request; it does not add to the tokens per second of a machine that is busy.",
+          "A server that has enough requests has no room left for guesses: a refused guess then takes the place of somebody else’s token. Speculation shortens the time of a request; it does not add to the tokens per second of a machine that is busy.",
         ),
         batches().element,
         stopsPaying(),
@@ -92,10 +92,10 @@ export default {
           {},
           h("li", h("strong", "The KV cache. "), "Speculation needs it: without it a verification would read the whole text again. Rolling back refused guesses is setting a length (chapter 2)."),
           h("li", h("strong", "Batching. "), "In a batch each request accepts a different number of guesses. headstart lets the rows be ragged: no request waits for the slowest. Requests come and go between two steps (continuous batching). Their caches lie in slots; other servers cut them into pages (PagedAttention), which saves memory and changes nothing here."),
-          h("li", h("strong", "No model that could draft. "), "A draft need not share the target's tokenizer, though that is easier, and it need not be a model: n-gram, suffix and lookahead drafts need none (chapter 9)."),
+          h("li", h("strong", "No model that could draft. "), "A draft need not share the target’s tokenizer, though that is easier, and it need not be a model: n-gram, suffix and lookahead drafts need none (chapter 9)."),
           h("li", h("strong", "Prefill and decoding on different machines "), "(disaggregation). Large services do that. Speculation then belongs to the machines that decode; headstart runs both on one."),
         ),
-        prose("You need not decide for each request. headstart's adaptive pacing measures what a draft costs and gives, for the load of this moment, and drafts nothing where nothing is to be gained; a request can also say ", h("code", "speculation: {enabled: false}"), "."),
+        prose("You need not decide for each request. headstart’s adaptive pacing measures what a draft costs and gives, for the load of this moment, and drafts nothing where nothing is to be gained; a request can also say ", h("code", "speculation: {enabled: false}"), "."),
       ),
       summary(
         "Guesses are free while the machine waits for memory: one request or few. On a machine that is busy they take the place of other requests.",

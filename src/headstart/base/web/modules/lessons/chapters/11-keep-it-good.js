@@ -13,7 +13,7 @@ import { claimed } from "hs/lessons/chapters/11-keep-it-good/stream";
 function prediction() {
   return predict({
     id: "11 drift",
-    question: "A draft's acceptance has been 0.80 for weeks. Requests differ: each has its own acceptance, give or take 0.15. One day the mean falls to 0.64. After how many requests can one be sure of it?",
+    question: "A draft’s acceptance has been 0.80 for weeks. Requests differ: each has its own acceptance, give or take 0.15. One day the mean falls to 0.64. After how many requests can one be sure of it?",
     kind: "number",
     unit: "requests",
     reveal: (guess) => {
@@ -68,7 +68,7 @@ function table() {
       columns: ["", "in one sentence", "chapter"],
       rows: [
         ["The idea", "Guess K tokens cheaply, judge them all in one forward of the target", "2, 3"],
-        ["The promise", "The text has the target's own distribution; greedy text is the same token for token", "4, 4b"],
+        ["The promise", "The text has the target’s own distribution; greedy text is the same token for token", "4, 4b"],
         ["Keeping a guess", "With chance min(1, p/q), else a token from what is missing, norm(max(p − q, 0)); headstart judges all guesses of a round as one, and keeps more", "3, 4, 4b"],
         ["What makes it fast", "High acceptance, a cheap draft, and a forward that waits for memory", "1, 6, 7"],
         ["How many guesses", "2 to 7 at c = 0.1 and α from 0.5 to 0.85; more where α is higher or c lower", "7"],
@@ -105,7 +105,7 @@ export default {
         rule.element,
         rule.exercise,
         note(
-          "A rule may look at everything but the guesses that it is about to judge. One that drafts a token, looks at it, and then throws it away because it looks bad changes the distribution of the text. headstart's own pacing counts costs, too: it measures what a guess and a row cost at this load, and drafts nothing where nothing is to be gained.",
+          "A rule may look at everything but the guesses that it is about to judge. One that drafts a token, looks at it, and then throws it away because it looks bad changes the distribution of the text. headstart’s own pacing counts costs, too: it measures what a guess and a row cost at this load, and drafts nothing where nothing is to be gained.",
         ),
         prose("Now write the rule yourself: ", h("code.shell", "headstart learn --start answers.py"), " makes a file with this and three other exercises, and ", h("code.shell", "headstart learn --check answers.py"), " checks them. It also runs your rule on 200 tokens beside every fixed K."),
       ),
@@ -123,7 +123,7 @@ export default {
       ),
       section("The whole course in one table", table()),
       summary(
-        "Measure α on your own prompts, choose K from α and c, follow tokens per forward, watch P99, and keep last week's result.",
+        "Measure α on your own prompts, choose K from α and c, follow tokens per forward, watch P99, and keep last week’s result.",
         "A K that follows the text beats every fixed K where text changes, and no one needs to know which K is right.",
         "Drift is a fall of conditional acceptance by position. A detector that bets may be looked at at any time and keeps its promise about false alarms.",
       ),

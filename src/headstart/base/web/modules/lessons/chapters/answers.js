@@ -1,5 +1,6 @@
 // Reading what was answered in a field, and judging several fields one by one.
 
+import { h } from "hs/base/dom";
 import { numberOf } from "hs/lessons/fields";
 
 /** The number in a field of any kind; NaN where there is none. */
@@ -22,11 +23,14 @@ export function each(judges, praise) {
     const wrong = found.filter(([, words]) => words);
     return {
       ok: wrong.length === 0,
-      say: wrong.length ? [...new Set(wrong.map(([, words]) => words))].join(" ") : praise,
+      say: wrong.length ? sentences([...new Set(wrong.map(([, words]) => words))]) : praise,
       fields: Object.fromEntries(found.map(([name, words]) => [name, words ? "bad" : "good"])),
     };
   };
 }
+
+/** One sentence, or a list of several. */
+const sentences = (all) => (all.length > 1 ? h("ul", {}, all.map((each) => h("li", each))) : all[0]);
 
 /** Whether an answer is the value, as near as two decimals (or `tolerance`) tell. */
 export const near = (answer, value, tolerance = 0.0051) => Math.abs(answer - value) <= tolerance;

@@ -17,6 +17,7 @@ export function markGuessed(tokens) {
     on: { click: () => toggle(i) },
   }, text));
   const text = h("pre.race-text.mark-text", { role: "group", "aria-label": "The text, token by token. Arrow keys walk, the space bar marks.", on: { keydown } }, buttons);
+  verdict.textContent = `${tokens.length} tokens. How many of them did the small model guess?`;
   const show = button("Show the truth", () => {
     open = true;
     buttons.forEach((each, i) => each.classList.add(tokens[i].origin));

@@ -34,6 +34,7 @@ export function race(words, distributions) {
   const said = h("p.race-said", { "aria-live": "off" });
   const frame = figure({
     label: "The share of each word among the draws so far, against p; below, the distance between the two.",
+    title: true,
     body: h("div.race", {}, lanes.map((each) => each.element), said, chart),
     controls: [
       choice({ label: "After a refusal, draw from", value: after, options: AFTER }),

@@ -95,7 +95,7 @@ export function treeFigure() {
     fill(words, steps[at].words);
   };
   const frame = figure({
-    label: "A tree of four guesses, judged step by step. Step on with the arrow keys.",
+    label: "A tree of four guesses, judged step by step",
     title: true,
     body: h("div", {}, tree.element, words),
     steps: { count: () => steps.length, show, words: (i) => steps[i].words },

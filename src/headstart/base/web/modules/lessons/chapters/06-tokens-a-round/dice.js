@@ -63,13 +63,13 @@ export function dice({ alpha, k }) {
     shown.update();
   }
 
-  const play = (rounds) => () => {
+  const play = (rounds, { quiet = false } = {}) => () => {
     for (let i = 0; i < rounds; i++) {
       last = throwRound(alpha.value, k.value, rng);
       counts[last.accepted]++;
     }
     draw();
-    announce(say());
+    if (!quiet) announce(say());
   };
   const shown = figure({
     label: "Rounds by dice against the formula: share of rounds by the tokens they gave",
@@ -95,7 +95,7 @@ export function dice({ alpha, k }) {
   });
   watch([alpha, k], () => {
     reset();
-    draw();
+    play(20, { quiet: true })();
   });
   return shown.element;
 }

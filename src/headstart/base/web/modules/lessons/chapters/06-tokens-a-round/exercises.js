@@ -62,7 +62,7 @@ export const limits = () =>
     check: each(
       {
         zero: (x) =>
-          near(x, 1) ? "" : x === 0 ? "A round is never empty: the target's own token comes even when all guesses fail." : "With α = 0 only one term of the sum is left.",
+          near(x, 1) ? "" : x === 0 ? "A round is never empty: the target’s own token comes even when all guesses fail." : "With α = 0 only one term of the sum is left.",
         eight: (x) => (near(x, 5) ? "" : slip(x, [[1.25, "1/α is not it: what counts is how often a guess fails, 1 − α."]], "The ceiling is 1 / (1 − α); here 1 − α = 0.2.")),
         nine: (x) => (near(x, 10) ? "" : slip(x, [[1.11, "1/α is not it: what counts is how often a guess fails, 1 − α."]], "The ceiling is 1 / (1 − α); here 1 − α = 0.1.")),
         least: (x) => (near(x, 0.75) ? "" : slip(x, [[0.25, "That is 1 − α; the question is α."]], "Solve 1 / (1 − α) = 4 for α.")),
@@ -137,7 +137,7 @@ export const three = () =>
     id: "06.3",
     title: "Three rates from four rounds",
     ask: [
-      h("p", "Four rounds of four guesses each, written as in the figure above: ✓ accepted, ✗ refused, · never looked at, and the target's own token at the end. Fractions such as 3/4 are fine."),
+      h("p", "Four rounds of four guesses each, written as in the figure above: ✓ accepted, ✗ refused, · never looked at, and the target’s own token at the end. Fractions such as 3/4 are fine."),
       append(h("pre.rounds", { tabindex: "0" }), ROUNDS.join("\n")),
     ],
     fields: [
@@ -148,7 +148,7 @@ export const three = () =>
     check: each(
       {
         drafted: (x) =>
-          near(x, 7 / 16, 0.006) ? "" : slip(x, [[0.7, "Accepted of drafted: the guesses behind a refusal were drafted too, so divide by all 16."], [11 / 16, "Accepted of drafted: + and ★ are the target's own tokens; no guess was accepted there."]], "Accepted of drafted: count the ✓, and divide by 4 × 4 guesses."),
+          near(x, 7 / 16, 0.006) ? "" : slip(x, [[0.7, "Accepted of drafted: the guesses behind a refusal were drafted too, so divide by all 16."], [11 / 16, "Accepted of drafted: + and ★ are the target’s own tokens; no guess was accepted there."]], "Accepted of drafted: count the ✓, and divide by 4 × 4 guesses."),
         judged: (x) =>
           near(x, 0.7, 0.006) ? "" : slip(x, [[7 / 16, "Accepted of judged: the guesses marked with a dot were never judged; leave them out."], [7 / 11, "Accepted of judged: ✓ and ✗ were judged, + and ★ were not."]], "Accepted of judged: count the ✓, and divide by the number of ✓ and ✗ together."),
         round: (x) =>

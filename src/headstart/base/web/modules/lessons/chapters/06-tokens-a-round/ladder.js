@@ -11,7 +11,7 @@ const share = (x) => `${(100 * x).toFixed(3)}%`;
 
 /** What rung i is, in words. */
 function rung(i, alpha) {
-  if (i === 0) return "The target's own token comes in every round: 1.";
+  if (i === 0) return "The target’s own token comes in every round: 1.";
   const guesses = i === 1 ? "guess 1 passes" : `guesses 1 to ${i} all pass`;
   return `Rung ${i} is reached if ${guesses}: ${probability(alpha ** i)}.`;
 }
@@ -57,6 +57,7 @@ export function ladder({ alpha, k }) {
 
   const shown = figure({
     label: "A ladder of guesses: how likely each rung is, and the sum of all rungs",
+    title: true,
     body: [
       stairs,
       axis,
@@ -67,7 +68,7 @@ export function ladder({ alpha, k }) {
       slider({ label: "α, acceptance", value: alpha, min: 0, max: 1, step: 0.01, format: (x) => rounded(x) }),
       slider({ label: "K, guesses a round", value: k, min: 1, max: 12, step: 1 }),
     ],
-    caption: "Step through the rungs with the arrow keys. Each rung is α times as high as the one before it.",
+    caption: "Step through the rungs. Each rung is α times as high as the one before it.",
     table: () => ({
       columns: ["rung", "chance to reach it", "tokens so far"],
       rows: Array.from({ length: k.value + 1 }, (_, i) => [

@@ -39,7 +39,7 @@ const RATES = [
     as: (x) => rounded(x),
     top: ["accepted", "end"],
     bottom: ["row"],
-    says: "Tokens for each forward of the target: what you gain. It includes the target's own token at the end of every round.",
+    says: "Tokens for each forward of the target: what you gain. It includes the target’s own token at the end of every round.",
   },
   {
     name: "printed",
@@ -74,7 +74,7 @@ export function threeRates() {
     title: true,
     body: [
       rows,
-      h("p.rate-legend.soft", {}, "✓ accepted, ✗ refused, · never looked at, + the target's correction, ★ its bonus token. One row is one round."),
+      h("p.rate-legend.soft", {}, "✓ accepted, ✗ refused, · never looked at, + the target’s correction, ★ its bonus token. One row is one round."),
       result,
       says,
     ],

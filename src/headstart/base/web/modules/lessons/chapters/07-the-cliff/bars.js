@@ -3,7 +3,7 @@
 import { fill, h, watch } from "hs/base/dom";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
-import { MACHINES, MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
+import { MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
 import { rounded, starred } from "hs/lessons/chapters/tables";
 
 const LENGTHS = Array.from({ length: MOST }, (_, i) => i + 1);
@@ -11,7 +11,7 @@ const LENGTHS = Array.from({ length: MOST }, (_, i) => i + 1);
 const PRESETS = [
   { name: "The sweet spot", values: { alpha: 0.8, k: 5, c: 0.1, machine: "free" }, words: "a draft that is right four times in five, at a tenth of the price." },
   { name: "An expensive draft", values: { alpha: 0.7, k: 5, c: 0.5, machine: "free" }, words: "each guess costs half a token, and five of them cost more than they give. Only K = 1, 2 and 3 gain a little." },
-  { name: "A bad match", values: { alpha: 0.3, k: 5, c: 0.1, machine: "free" }, words: "most guesses fail, so the round gives little more than the target's own token." },
+  { name: "A bad match", values: { alpha: 0.3, k: 5, c: 0.1, machine: "free" }, words: "most guesses fail, so the round gives little more than the target’s own token." },
   { name: "A fast target", values: { alpha: 0.7, k: 5, c: 0.3, machine: "small" }, words: "the same draft beside a target that was made three times as fast: a guess costs three times as much of a token, and rows are no longer free." },
 ];
 
@@ -47,7 +47,7 @@ export function bars(state) {
     table: () => ({
       columns: ["K", "tokens", "cost", "speedup"],
       rows: LENGTHS.map((k) => [k, rounded(state.tokens(k), 3), rounded(state.cost(k), 3), starred(state.speedup(k))]),
-      caption: `α = ${rounded(state.alpha.value)}, c = ${rounded(state.c.value)}, checking: ${MACHINES[state.machine.value].words}; * slower than the baseline`,
+      caption: `α = ${rounded(state.alpha.value)}, c = ${rounded(state.c.value)}, checking: ${state.checking()}; * slower than the baseline`,
     }),
   });
 

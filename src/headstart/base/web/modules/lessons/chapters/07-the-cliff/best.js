@@ -30,6 +30,7 @@ const range = ({ from, to }) => (from === to ? `${from}` : `${from} to ${to}`);
 
 export function bestTable(state) {
   const tracks = h("div.best-tracks", { "aria-hidden": "true" });
+  const words = h("p.break-words");
   const found = () => ROWS.map(({ alpha, printed }) => ({ alpha, printed, ...optimum(alpha, state.c.value, state.v()) }));
   const shown = figure({
     label: "The best K by acceptance, and every K that is within 2% of it",
@@ -37,6 +38,7 @@ export function bestTable(state) {
     body: [
       tracks,
       h("ul.legend", {}, h("li", "★ the best K"), h("li.key-band", "at most 2% slower"), h("li", "○ K in a table that you may meet in print (for c = 0.1)")),
+      words,
     ],
     controls: controls(state, "c", "machine"),
     caption: "The bands are wide: one or two guesses more or less hardly matter. The circles drift out of them as α grows, because the printed lengths do not follow from the formula beside them.",
@@ -69,6 +71,8 @@ export function bestTable(state) {
       ),
       h("div.best-track.scale", {}, h("span.best-name", "K"), h("span.best-line", {}, [0, 4, 8, 12, 16].map((k) => h("span.best-tick", { style: { left: at(k) } }, `${k}`)))),
     );
+    const one = found()[2];
+    fill(words, `At α = ${rounded(one.alpha)} the best K is ${one.k}, with ${rounded(one.speedup)}×, and ${range(one)} are within 2% of it.`);
     shown.update();
   });
   return shown.element;

@@ -33,7 +33,7 @@ export function bill(state) {
     title: true,
     body: append(h("div"), chart.element, words),
     controls: controls(state, "alpha", "k", "c"),
-    caption: "Unit: one forward of the target with one row, a plain step. Above: the draft's steps, then one check. Below: as many tokens as the round gives on average, decoded one by one.",
+    caption: "Unit: one forward of the target with one row, a plain step. Above: the draft’s steps, then one check. Below: as many tokens as the round gives on average, decoded one by one.",
     table: () => ({
       columns: ["", "plain steps"],
       rows: [

@@ -36,11 +36,11 @@ export const wallClock = () =>
     check: each(
       {
         fifth: realJudge(0.2, [[1.5, "1.5 has been printed for this run as a rough figure. It is not that much: work it out."]]),
-        half: realJudge(0.5, [[0.84, "0.84 is another table's cell, for α = 0.7 and K = 5. Count the steps of this run."]]),
+        half: realJudge(0.5, [[0.84, "0.84 is another table’s cell, for α = 0.7 and K = 5. Count the steps of this run."]]),
       },
       "Right: 1.23 and 0.65. Nearly three times fewer calls, and yet at c = 0.5 it takes half as long again as plain decoding.",
     ),
-    hints: ["Count everything in plain steps. The draft's part is 119 × c.", "c = 0.2: 17 + 23.8 = 40.8 plain steps for 50 tokens."],
+    hints: ["Count everything in plain steps. The draft’s part is 119 × c.", "c = 0.2: 17 + 23.8 = 40.8 plain steps for 50 tokens."],
     solution: () => "50 / (17 + 119 × 0.2) = 50 / 40.8 = 1.23. 50 / (17 + 119 × 0.5) = 50 / 76.5 = 0.65.",
     answer: { fifth: "1.23", half: "0.65" },
   });
@@ -84,7 +84,7 @@ export const sameModel = () =>
     check: (values) => {
       const why = {
         faster: "A round does give K + 1 tokens. But what does it cost, if each guess takes a whole plain step?",
-        wrong: "The rule keeps the target's distribution whatever the draft is. The text is right; the time is not.",
+        wrong: "The rule keeps the target’s distribution whatever the draft is. The text is right; the time is not.",
       };
       const speed = numberIn(values.speed);
       const wrong = [

@@ -1,7 +1,8 @@
 // Two tables as grids to play with: draft length against acceptance, and price against acceptance.
 
 import { alphaCTable, alphaKTable, bestK } from "hs/algorithm/theory";
-import { watch } from "hs/base/dom";
+import { fill, h, watch } from "hs/base/dom";
+import { listed } from "hs/base/format";
 import { heatGrid } from "hs/figures/charts";
 import { figure } from "hs/figures/figure";
 import { controls } from "hs/lessons/chapters/07-the-cliff/state";
@@ -37,12 +38,13 @@ export function sweepGrid(state) {
     ring: () => ringAt(place(ks, state.k.value), place(alphas, state.alpha.value)),
     onPick: (r, c) => state.set({ k: ks[r], alpha: alphas[c] }),
   });
+  const words = h("p.break-words");
   const shown = figure({
     label: "Speedup for twelve draft lengths and four acceptances",
     title: true,
-    body: grid.element,
+    body: [grid.element, words],
     controls: controls(state, "c"),
-    caption: "Go down a column: it rises, is flat for a while, and falls. At c = 0.10 the best K are 2, 4, 7 and, beyond this table, 15. * slower than plain decoding.",
+    caption: "Go down a column: it rises, is flat for a while, and falls. * slower than plain decoding.",
     table: () => ({
       columns: ["K", ...alphas.map((a) => `α = ${rounded(a)}`)],
       rows: [
@@ -54,6 +56,8 @@ export function sweepGrid(state) {
   });
   watch(state.all, () => {
     grid.update();
+    const best = alphas.map((a) => bestK(a, state.c.value, state.v()).k);
+    fill(words, `At c = ${rounded(state.c.value)} the best K of the four columns are ${listed(best)}${best.some((k) => k > ks.length) ? "; one above 12 is beyond this table" : ""}.`);
     shown.update();
   });
   return shown.element;
@@ -71,12 +75,13 @@ export function costGrid(state) {
     ring: () => ringAt(place(alphas, state.alpha.value), place(cs, state.c.value)),
     onPick: (r, c) => state.set({ alpha: alphas[r], c: cs[c] }),
   });
+  const words = h("p.break-words");
   const shown = figure({
     label: "Speedup for six acceptances and five prices of a guess",
     title: true,
-    body: grid.element,
+    body: [grid.element, words],
     controls: controls(state, "k"),
-    caption: "At K = 5 a draft at half the target's price needs α near 0.8 to gain anything. Slide K down to 1: fewer cells have a star. * slower than plain decoding.",
+    caption: "Slide K down to 1: fewer cells have a star. * slower than plain decoding.",
     table: () => ({
       columns: ["α", ...cs.map((c) => `c = ${c}`)],
       rows: alphas.map((a, r) => [rounded(a), ...grid.now()[r].map(starred)]),
@@ -85,6 +90,8 @@ export function costGrid(state) {
   });
   watch(state.all, () => {
     grid.update();
+    const least = alphas.find((_, i) => grid.now()[i].at(-1) > 1);
+    fill(words, `At K = ${state.k.value} a draft at half the target’s price ${least ? `gains from α = ${rounded(least)} on` : "gains nothing at any of these acceptances"}, and ${grid.now().flat().filter((x) => x < 1).length} of the ${alphas.length * cs.length} cells are slower than plain decoding.`);
     shown.update();
   });
   return shown.element;

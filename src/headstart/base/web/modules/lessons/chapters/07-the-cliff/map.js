@@ -1,11 +1,14 @@
 // The map of the chapter's title: the speedup for every acceptance and draft length, and the line where it is 1.
 
 import { breakEvenAlpha, speedup } from "hs/algorithm/theory";
-import { append, fill, h, svg, watch } from "hs/base/dom";
+import { append, fill, h, signal, svg, watch } from "hs/base/dom";
+import { percent } from "hs/base/format";
 import { strength } from "hs/figures/charts/map";
+import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { sized } from "hs/figures/sized";
 import { MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
+import { doctorDrop } from "hs/lessons/chapters/doctor-file";
 import { rounded } from "hs/lessons/chapters/tables";
 
 const STEP = 0.05;
@@ -23,22 +26,33 @@ export const border = (c, v) => LENGTHS.map((k) => [k, breakEvenAlpha(k, c, v)])
 
 /** @returns {HTMLElement} the figure */
 export function map(state) {
-  const drawing = sized(TOP + TALL + BOTTOM, (width) => drawn(state, width));
+  const own = signal([]);
+  const drawing = sized(TOP + TALL + BOTTOM, (width) => drawn(state, width, own.value));
   movable(drawing.element, state);
   const words = h("p.map-words");
+  const found = h("div.map-own");
+  const go = ({ k, alpha, c }) => state.set({ k: Math.min(MOST, k), alpha, c: Math.min(1, c) });
+  const told = ({ name, k, alpha, c, share, speedup: value }) => `${name}: K = ${k}, α = ${rounded(alpha)}, c = ${rounded(c, 3)}. The map says ${rounded(speedup(alpha, k, c, state.v()))}×${share < 0.95 ? ` where it drafts, which is in ${percent(share)} of the rounds` : ""}${value > 0 ? `; headstart doctor says ${rounded(value)}×` : ""}.`;
+  const drop = doctorDrop(({ name, v, drafts }) => {
+    state.take(v);
+    own.value = drafts;
+    if (drafts.length) go(drafts.reduce((best, each) => ((each.speedup ?? 0) > (best.speedup ?? 0) ? each : best)));
+    fill(found, h("p", `Rows now cost what they cost ${name}.`, drafts.length ? "" : " This file has no draft of a chain to show."),
+      drafts.map((each) => h("p", {}, told(each), " ", drafts.length > 1 && button("Go there", () => go(each), { quiet: true, label: `Go to ${each.name}` }))));
+  }, "An example of such a file");
   const shown = figure({
     label: "The speedup by draft length and acceptance",
     title: true,
     body: append(h("div"), drawing.element, words),
-    controls: controls(state, "alpha", "k", "c", "machine"),
-    caption: "Blue is faster than plain decoding, brown is slower, and the stronger the more. The line between is break-even. Drag the ring, or use the sliders.",
+    controls: [...controls(state, "alpha", "k", "c", "machine"), drop, found],
+    caption: "Blue is faster than plain decoding, brown is slower, and the stronger the more. The line between is break-even. Drag the ring, or use the sliders. A file of headstart doctor puts your own drafts on the map, as dots; it is read by this page and goes nowhere.",
     table: () => ({
       columns: ["α", ...LENGTHS.map((k) => `K = ${k}`)],
       rows: speeds(state.c.value, state.v(), TOLD).map((line, i) => [rounded(TOLD[i]), ...line.map((value) => rounded(value))]),
       caption: `c = ${rounded(state.c.value)}`,
     }),
   });
-  watch(state.all, (alpha, k, c) => {
+  watch([...state.all, own], (alpha, k, c) => {
     drawing.redraw();
     const fallen = Math.max(0, alpha - 0.15);
     fill(words, `K = ${k}, α = ${rounded(alpha)}: ${rounded(state.speedup())}×. If α falls to ${rounded(fallen)}: ${rounded(speedup(fallen, k, c, state.v()))}×; with K = 1 there: ${rounded(speedup(fallen, 1, c, state.v()))}×.`);
@@ -70,7 +84,7 @@ function movable(element, state) {
   element.addEventListener("click", take);
 }
 
-function drawn(state, width) {
+function drawn(state, width, own) {
   const [c, v] = [state.c.value, state.v()];
   const wide = (width - LEFT - 8) / MOST;
   const tall = TALL / ALPHAS.length;
@@ -90,6 +104,7 @@ function drawn(state, width) {
     line.length > 1 && svg("polyline.map-border", { points: line.map(([k, alpha]) => `${x(k).toFixed(1)},${y(alpha).toFixed(1)}`).join(" ") }),
     side("faster", 0.7, speedup(0.7, 12, c, v) > 1),
     side("slower", 0.05, speedup(0.05, 12, c, v) < 1),
+    ...own.map(({ k, alpha }) => svg("circle.map-dot", { cx: x(Math.min(MOST, k)), cy: y(alpha), r: 4 })),
     svg("circle.ring-reach", { cx: x(state.k.value), cy: y(state.alpha.value), r: 22, fill: "transparent" }),
     svg("circle.ring", { cx: x(state.k.value), cy: y(state.alpha.value), r: 7 }),
   ];

@@ -56,8 +56,8 @@ export function mixtures(state) {
       words,
       `Four rows meet ${fixed(distinct(routing(), 4), 1)} experts of a layer where one meets ${routing().chosen}, and a forward reads ${percent(v(4) - 1)} more. `,
       mixed.k === 0
-        ? `No K gains anything; a dense model's best is K = ${dense.k} with ${rounded(dense.speedup)}×.`
-        : `The best K is ${mixed.k} with ${rounded(mixed.speedup)}×; a dense model's is ${dense.k} with ${rounded(dense.speedup)}×.`,
+        ? `No K gains anything; a dense model’s best is K = ${dense.k} with ${rounded(dense.speedup)}×.`
+        : `The best K is ${mixed.k} with ${rounded(mixed.speedup)}×; a dense model’s is ${dense.k} with ${rounded(dense.speedup)}×.`,
     );
     shown.update();
   });

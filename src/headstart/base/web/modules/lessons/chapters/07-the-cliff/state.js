@@ -22,10 +22,14 @@ export const MACHINES = {
 
 export const PROVENANCE = "headstart doctor, two cores of an AMD EPYC, bfloat16, 21 November 2026, commit e104315";
 
+/** The machine of a file that the reader has dropped; no button chooses it. */
+const OWN = "own";
+
 /** Signals alpha, k, c and machine, and what follows from their values. */
 export function newState() {
   const state = { alpha: signal(0.8), k: signal(5), c: signal(0.1), machine: signal("free") };
-  const v = () => MACHINES[state.machine.value].v;
+  let own = null;
+  const v = () => (state.machine.value === OWN ? own : MACHINES[state.machine.value].v);
   return {
     ...state,
     all: [state.alpha, state.k, state.c, state.machine],
@@ -34,6 +38,14 @@ export function newState() {
     cost: (k = state.k.value) => roundCost(k, state.c.value, v()),
     speedup: (k = state.k.value) => speedup(state.alpha.value, k, state.c.value, v()),
     best: () => bestK(state.alpha.value, state.c.value, v(), MOST),
+    /** Check at the prices of the reader's own machine: v by rows. */
+    take: (found) => {
+      own = found;
+      state.machine.value = "free"; // so that a second file is a change, too
+      state.machine.value = OWN;
+    },
+    /** At whose prices rows are checked, in words. */
+    checking: () => MACHINES[state.machine.value]?.words ?? "as your file says",
     /** Take over some values: {alpha: 0.5, k: 3}. */
     set: (values) => Object.entries(values).forEach(([name, value]) => (state[name].value = value)),
   };

@@ -34,7 +34,7 @@ export function dial(level) {
       button("Another pair", () => (trial.value = (trial.value + 1) % COUNT), { quiet: true }),
     ],
     caption:
-      "The draft's logits are a mixture: so much of the target's, the rest noise. The line is exact: the mean overlap of 1,000 pairs. The dots are a published experiment on the same pairs, one guess and one uniform draw for each; they lie up to 0.017 above the line by luck.",
+      "The draft’s logits are a mixture: so much of the target’s, the rest noise. The line is exact: the mean overlap of 1,000 pairs. The dots are a published experiment on the same pairs, one guess and one uniform draw for each; they lie up to 0.017 above the line by luck.",
     table: () => ({
       columns: ["agreement", "measured with 1,000 uniform draws", "expected"],
       rows: DIAL.map(([x, rate]) => [fixed(x), percent(rate, 1), percent(drawnAlpha(x), 1)]),

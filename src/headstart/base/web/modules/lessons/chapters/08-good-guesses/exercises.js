@@ -44,7 +44,7 @@ export const drawOrCopy = () =>
   exercise({
     id: "08.2",
     title: "Draw or copy",
-    ask: "The draft knows the target's distribution exactly: p = q = [0.5, 0.3, 0.2]. One drafter draws its guess from q; another always takes the likeliest word. What is α? And for the second one at a very high temperature, when all three words are equally likely? Fractions are fine.",
+    ask: "The draft knows the target’s distribution exactly: p = q = [0.5, 0.3, 0.2]. One drafter draws its guess from q; another always takes the likeliest word. What is α? And for the second one at a very high temperature, when all three words are equally likely? Fractions are fine.",
     fields: [
       { name: "drawn", label: "Drawn from q", kind: "fraction" },
       { name: "copied", label: "Likeliest word", kind: "fraction" },

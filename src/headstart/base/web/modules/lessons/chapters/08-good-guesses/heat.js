@@ -14,7 +14,7 @@ const C = 0.1;
 const KINDS = [
   { name: "drawn, both models at T", short: "drawn at T", dash: "", alpha: (level, t) => drawnAlpha(level, t) },
   { name: "drawn, the draft stays at T = 0.7", short: "drawn at 0.7", dash: "8 3 2 3", alpha: (level, t) => drawnAlpha(level, t, 0.7) },
-  { name: "copied: the draft's likeliest token", short: "copied", dash: "6 3", alpha: (level, t) => copiedAlpha(level, t) },
+  { name: "copied: the draft’s likeliest token", short: "copied", dash: "6 3", alpha: (level, t) => copiedAlpha(level, t) },
 ];
 
 /** @param {{value: number}} level the dial's signal */

@@ -151,7 +151,7 @@ function eagle(context) {
     chances.push(chance);
     open(tokens.length - 1, chance);
   }
-  return { tokens, parents, says: "The small net saw the target's hidden state, so it is sure at some places and not at others. It grows the tree where it is surest." };
+  return { tokens, parents, says: "The small net saw the target’s hidden state, so it is sure at some places and not at others. It grows the tree where it is surest." };
 }
 
 /** Jacobi: guesses for the next places are corrected all at once, again and again; what came up is kept as a pool. */
@@ -185,6 +185,6 @@ export const ILLUSTRATIONS = {
   translated: () =>
     illustrate((context) => {
       const tokens = stepwise(drafter, 3)(context);
-      return chainOf(tokens, `The small model cuts words in another way. It said ${rejoined(tokens.map((token) => WORDS[token]))}; the text was split again into the target's own words.`);
+      return chainOf(tokens, `The small model cuts words in another way. It said ${rejoined(tokens.map((token) => WORDS[token]))}; the text was split again into the target’s own words.`);
     }),
 };

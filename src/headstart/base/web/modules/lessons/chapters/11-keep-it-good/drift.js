@@ -17,7 +17,7 @@ export function driftGame() {
   let [now, seen, pressed] = [null, 0, null];
   const scores = [];
   const dots = lineChart({ x: { label: "request", min: 0, max: LENGTH }, y: { label: "accepted of judged", min: 0, max: 1, ticks: [0, 0.25, 0.5, 0.75, 1] }, series: [], height: 220 });
-  const evidence = lineChart({ x: { label: "request", min: 0, max: LENGTH }, y: { label: "evidence", min: 0.1, max: 1e6, log: true, ticks: [1, 1000, 1e6], format: (x) => (x < 1000 ? String(x) : x < 1e6 ? "1,000" : "10⁶") }, series: [], rule: { y: ALARM, label: "alarm" }, height: 180 });
+  const evidence = lineChart({ x: { label: "request", min: 0, max: LENGTH }, y: { label: "evidence", min: 0.1, max: 1e6, log: true, ticks: [1, 1000, 1e6], format: (x) => (x < 1000 ? String(x) : x < 1e6 ? "1,000" : "10⁶ or more") }, series: [], rule: { y: ALARM, label: "alarm" }, height: 180 });
   const after = h("div", { hidden: true }, h("p.chart-name", "What the detector saw"), evidence.element);
   const words = h("p.figure-said.short", { tabindex: "-1" });
   const board = h("p.soft");
@@ -28,7 +28,7 @@ export function driftGame() {
     announce(`${counted(seen, "request")}; the last ${Math.min(seen, WINDOW)} accept ${percent(mean(seen))}.`);
   };
   const buttons = [
-    button("One request", on(1)),
+    button("One request", on(1), { quiet: true }),
     button("Ten requests", on(10)),
     button("It has fallen", () => press(true), { quiet: true }),
     button("Nothing has changed", () => press(false), { quiet: true }),
@@ -51,7 +51,7 @@ export function driftGame() {
   function draw() {
     const over = pressed !== null;
     const shown = now.xs.slice(0, over ? LENGTH : seen);
-    const marks = [{ y: 0.8, label: "" }];
+    const marks = [{ y: 0.8, label: "the mean of the past" }];
     if (over && now.fall !== null) marks.push({ x: now.fall, label: "it fell" });
     if (over && pressed) marks.push({ x: seen, label: "you" });
     dots.set({
@@ -91,7 +91,7 @@ export function driftGame() {
 
   function begin(next) {
     seed.value = next;
-    [now, seen, pressed] = [stream(next, { always: next === 1 }), 0, null];
+    [now, seen, pressed] = [stream(next, { always: next === 1 }), WINDOW, null];
     draw();
   }
   begin(1);
@@ -109,7 +109,7 @@ function foundInTime(read, solve) {
   return exercise({
     id: "11.2",
     title: "As quick as the detector",
-    ask: "Play a stream in which acceptance falls, and say so within one and a half times the detector's delay, without a false alarm. Another stream is always there.",
+    ask: "Play a stream in which acceptance falls, and say so within one and a half times the detector’s delay, without a false alarm. Another stream is always there.",
     widget: { element: h("p.soft", "The last stream that you have judged above is your answer."), read },
     check({ now, seen, pressed }) {
       if (pressed === null) return { ok: false, say: "You have not judged this stream yet." };
