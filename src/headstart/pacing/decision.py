@@ -150,8 +150,8 @@ def _hopeless(
         best = 0.0
         for option, lost in zip(row, seconds, strict=True):
             if count := len(option.gains):
-                best = max(best, option.coverage * float((option.gains - lost[:count]).max()))
-        left += best
+                best = max(best, float((option.gains - lost[:count]).max()))
+        left += best * (row[0].coverage if len(row) == 1 else 1.0)  # in a list, others draft where one has nothing
     return left <= batch * PRECISION
 
 

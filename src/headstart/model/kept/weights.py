@@ -89,7 +89,8 @@ def _leaf(name: str, module: nn.Module, seen: dict[int, str]) -> Leaf | None:
     if isinstance(module, GroupedExperts):
         return Leaf(name, "coded experts", module.shape, _name(module.dtype))
     if hasattr(module, "lie_in"):  # `StoredExperts`, which most models have not
-        return Leaf(name, "stored experts", module.shape, _name(module.dtype), parts=module.parts)
+        stored: Any = module
+        return Leaf(name, "stored experts", stored.shape, _name(stored.dtype), parts=stored.parts)
     if not isinstance(module, GroupedLinear | GroupedEmbedding | nn.Linear | nn.Embedding):
         return None
     held: Any = module.held if isinstance(module, GroupedLinear | GroupedEmbedding) else module.weight
