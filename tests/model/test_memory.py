@@ -133,6 +133,6 @@ def test_what_a_forward_takes_for_its_rows(name: str) -> None:
     thread = Thread(target=forward)
     thread.start()
     thread.join()
-    taken = forward_bytes(config, torch.float32, rows=rows, length=256)
+    taken = forward_bytes(config, torch.float32, torch.device("cpu"), rows=rows, length=256)
     kept = cache_bytes(runner.shapes, runner._decoder.states, slots=8, capacity=256, dtype=torch.float32)
     assert 0.6 * (grown - kept) < taken < 1.6 * grown, (grown, kept, taken)

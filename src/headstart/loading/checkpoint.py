@@ -149,7 +149,9 @@ class Checkpoint:
             sizes(self.config, self.dtype, slots=slots, length=self.length)
             for sizes in (loading.cache_bytes, loading.state_bytes)
         )
-        own = loading.forward_bytes(self.config, self.dtype, rows=rows, length=self.length) if rows else 0
+        own = 0
+        if rows:
+            own = loading.forward_bytes(self.config, self.dtype, self._device, rows=rows, length=self.length)
         return MemoryNeed(self.label, weights - in_file, cache, states, in_file, own)
 
     def runner(self, quantize: str | None) -> ModelRunner:

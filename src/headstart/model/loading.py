@@ -293,10 +293,12 @@ def state_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> 
     return both - text
 
 
-def forward_bytes(config: Any, dtype: torch.dtype, *, rows: int, length: int) -> int:
-    """Bytes that a forward of so many rows takes for itself, nearly; 0 where no recipe says how wide they are."""
+def forward_bytes(config: Any, dtype: torch.dtype, device: torch.device, *, rows: int, length: int) -> int:
+    """Bytes that the kernels take for a forward of so many rows, nearly; 0 where they do not run."""
     recipe = find_recipe(config)
-    return 0 if recipe is None else buffer_bytes(recipe, rows=rows, capacity=length, size=dtype.itemsize)
+    if recipe is None or why_not(dtype, device, recipe.widths) is not None:
+        return 0
+    return buffer_bytes(recipe, rows=rows, capacity=length, size=dtype.itemsize)
 
 
 def _kept(config: Any) -> tuple[Mapping[int, LayerShape], Mapping[int, StateShape]]:

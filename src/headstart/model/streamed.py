@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,6 @@ class StoredExperts(nn.Module):
         self.parts: tuple[str, ...] = ()
         """See `lie_in`."""
         self._read: list[Callable[[int], Tensor]] = []
-        self._last: tuple[int, Tensor] | None = None
 
     def lie_in(self, tensors: Tensors, parts: Sequence[str]) -> None:
         """Say where they are. parts: whose outputs are side by side; of each the name of a tensor that holds all
@@ -45,13 +45,15 @@ class StoredExperts(nn.Module):
         """
         count, *matrix = self.shape
         rows, self.parts, self._read = 0, tuple(parts), []
+        _last.clear()
         for part in parts:
             names = [part.format(number) for number in range(count)] if _EACH in part else [part]
             if missing := [name for name in names if name not in tensors.names]:
                 raise tensors.damaged(f"tensor {missing[0]!r} is missing")
             shapes = {tensors.shape(name) for name in names}
             *first, outputs, inputs = sorted(shapes)[0] if all(len(shape) > 1 for shape in shapes) else (0, 0)
-            if len(shapes) > 1 or first != ([count] if _EACH not in part else []) or inputs != matrix[1]:
+            stacked = [] if _EACH in part or (count == 1 and not first) else [count]
+            if len(shapes) > 1 or first != stacked or inputs != matrix[1]:
                 found = " and ".join(map(str, sorted(shapes)))
                 raise tensors.damaged(f"{part!r} is {found}, and {count} times [.., {matrix[1]}] is needed")
             rows += outputs
@@ -62,12 +64,17 @@ class StoredExperts(nn.Module):
 
     def __getitem__(self, number: int | Tensor) -> Tensor:
         """The matrix of an expert, as the parameter has it."""
-        wanted, last = int(number), self._last
+        wanted, last = int(number), _last.get(self)
         if last is None or last[0] != wanted:  # rounding asks for one again and again, for some rows at a time
             found = [read(wanted) for read in self._read]
             last = wanted, (found[0] if len(found) == 1 else torch.cat(found)).to(self.dtype)
-            self._last = last
+            _last.clear()
+            _last[self] = last
         return last[1]
+
+
+_last: WeakKeyDictionary[StoredExperts, tuple[int, Tensor]] = WeakKeyDictionary()
+"""The matrix that was read last and its number, of all models: one a module would be as many as there are layers."""
 
 
 _EACH = "{}"
@@ -141,7 +148,7 @@ def find_experts(model: Any, tensors: Tensors, renamed: Mapping[str, str] | None
             found[name].setdefault(pattern, []).append(stored)
     for name, parts in found.items():
         operations = [each for pattern in parts if pattern for each in by_pattern[pattern].operations]
-        if any(_STACKING.get(type(each).__name__) != getattr(each, "dim", None) for each in operations):
+        if any((type(each).__name__, getattr(each, "dim", None)) not in _STACKING.items() for each in operations):
             return None
         order = {pattern: place for place, pattern in enumerate(by_pattern)}
         lists = [parts[each] for each in sorted(parts, key=lambda each: order.get(each, 0))]

@@ -206,14 +206,15 @@ class _Batch:
         used = []
         for column in self._columns:
             drafts = column.levels > 0
-            # Asking and deciding are paid for by all rows, whichever of them have a draft
+            # Asking and reading what came are paid for by all rows that are asked, whichever of them have a draft
+            reading = (asked * drafts) @ column.catch_up
             turns = asked * drafts * column.coverage
             tokens = tokens + (turns * column.gain).sum(1)
             weights = weights + (turns * column.weights).sum(1)
             if drawn:
                 each = column.gain if costs.point_masses(column.source) else column.nodes
                 distributions = distributions + (turns * each) @ self._sampled
-            used.append((column, (asked * drafts).max(1), turns @ column.catch_up))
+            used.append((column, (asked * drafts).max(1), reading))
             asked = asked - turns
         seconds = steps = costs.steps(self._batch, self._rows + weights, drawn + distributions)
         for column, share, reading in used:

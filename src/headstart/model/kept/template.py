@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import metadata
 from typing import Any, NoReturn
 
 import jinja2
@@ -22,6 +23,8 @@ from jinja2.utils import Namespace
 
 _LEAST = 3, 1, 6
 """Of jinja2: older sandboxes let templates out, and transformers refuses them."""
+_AS_HERE = 5, 23
+"""Of transformers: 5.19 writes some conversations otherwise, those with reasoning among them."""
 _TRACKED = re.compile(r"\{%[-+]?\s*generation\b")
 """Marks what an assistant said, for training."""
 _OTHERWISE = frozenset(("documents", "continue_final_message", "messages", "tools"))
@@ -43,7 +46,7 @@ def rendered(
     described = tools is None or all(type(tool) is dict for tool in tools)
     if not (known and described and _OTHERWISE.isdisjoint(name for name in given if given[name])):
         return None
-    if _TRACKED.search(template) or _version() < _LEAST:
+    if _TRACKED.search(template) or _numbers(jinja2.__version__) < _LEAST or _of_transformers() < _AS_HERE:
         return None
     values = {"add_generation_prompt": False, "documents": None, **given}
     values.pop("continue_final_message", None)
@@ -67,8 +70,13 @@ def _named(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"thinking": thought, **message, "reasoning_content": thought}
 
 
-def _version() -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", jinja2.__version__)[:3])
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+@cache
+def _of_transformers() -> tuple[int, ...]:
+    return _numbers(metadata.version("transformers"))
 
 
 @lru_cache(maxsize=8)

@@ -6,8 +6,9 @@ It is made from a list of what the real model held, and filled from the files of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ from headstart.model.recipes import Recipe, find_recipe
 from headstart.model.recipes.recipe import Mlp
 from headstart.model.rotation import Rotary, Rotation
 from headstart.model.wrappers import names_of
+
+if TYPE_CHECKING:
+    from headstart.model.quantised.tensors import Tensors
 
 ReadFloats = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
 """The parameter of a name, shape and dtype."""
@@ -153,6 +157,7 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
     """
     model, recipe = KeptModel(config, dtype), config.recipe
     floats, codes, experts = _gguf(source, config) if is_gguf(source) else _folder(source, config)
+    stored = cache(partial(_tensors, source))
 
     for leaf in passed.leaves:
         owner, last = _owner(model, leaf.name)
@@ -162,7 +167,7 @@ def kept_model(source: str, config: KeptConfig, dtype: torch.dtype, passed: Pass
             found = floats(leaf.name, leaf.shape, getattr(torch, leaf.dtype))
             owner.register_parameter(last, nn.Parameter(found, requires_grad=False))
         elif leaf.kind == "stored experts":
-            owner.add_module(last, _stored(source, leaf))
+            owner.add_module(last, _stored(stored(), leaf))
         elif leaf.kind == "coded experts":
             owner.add_module(last, experts(leaf.name, getattr(torch, leaf.dtype)))
         else:
@@ -210,12 +215,17 @@ def _layer(model: KeptModel, leaf: Leaf, floats: ReadFloats, codes: ReadCodes) -
     return nn.Embedding(outputs, inputs, _weight=weight, _freeze=True)
 
 
-def _stored(source: str, leaf: Leaf) -> nn.Module:
+def _tensors(source: str) -> Tensors:
     from headstart.model.quantised.tensors import Tensors
+
+    return Tensors(Path(source))
+
+
+def _stored(tensors: Tensors, leaf: Leaf) -> nn.Module:
     from headstart.model.streamed import StoredExperts
 
     made = StoredExperts(leaf.shape, getattr(torch, leaf.dtype))
-    made.lie_in(Tensors(Path(source)), leaf.parts)
+    made.lie_in(tensors, leaf.parts)
     return made
 
 
