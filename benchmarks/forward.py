@@ -2,8 +2,8 @@
 
     python benchmarks/forward.py --target DIR --drafter DIR [--quantize int8]
 
-The limit is (bytes of weights) / (read bandwidth); the bandwidth is measured here, before and after, by the fastest
-reader at hand. Times are medians over interleaved repetitions: all row counts take turns.
+The limit is (bytes of weights) / (read bandwidth); the bandwidth is measured here, before and after, as
+doctor does it. Times are medians over interleaved repetitions: all row counts take turns.
 """
 
 from __future__ import annotations
@@ -27,19 +27,12 @@ from rich.table import Table
 import headstart as hs
 from headstart.commands.prompts import read_prompts
 from headstart.engine.prompts import templated
+from headstart.model.native.memory import read_bandwidth
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft, Seconds
 
 ROWS = (1, 2, 4, 6, 8, 9, 16, 32, 48)
-
-
-def read_bandwidth(size: int = 2**30) -> float:
-    """Bytes per second at which all threads together read so many bytes: the best of several sums. No cache holds the
-    1 GiB that is read by default."""
-    numbers = torch.ones(max(1, size // 4))
-    best = min(_seconds(numbers.sum) for _ in range(7))
-    return numbers.numel() * 4 / best
 
 
 def _seconds(work: Callable[[], Any]) -> float:

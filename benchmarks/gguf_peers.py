@@ -23,7 +23,6 @@ from statistics import median
 from typing import Any
 
 from configurations import WORKERS, Absent
-from forward import read_bandwidth
 from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
@@ -33,6 +32,7 @@ from workers import Worker
 import headstart as hs
 from headstart.base.prompt_sets import read_prompt_set
 from headstart.engine.prompts import templated
+from headstart.model.native.memory import read_bandwidth
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 PROMPTS = Path(__file__).parent / "prompts" / "chat.jsonl"

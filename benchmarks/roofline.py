@@ -78,7 +78,7 @@ def matrices(name: str, size: int) -> tuple[list[Matrices], NativeWeights]:
         made = Matrices(shape, [], [])
         repeated = {of: _repeated(held, tensor, shape[0]) for of, tensor in _by_output(held, product).items()}
         for _ in range(1 if shape == HEAD else count):
-            made.weights.append(_fill(aligned(of_shape[shape]), first))
+            made.weights.append(_fill(aligned(of_shape[shape])[: of_shape[shape]], first))
             own = Product.from_buffer_copy(product)
             own.outputs = own.results = shape[0]
             own.weights = made.weights[-1].data_ptr()

@@ -37,7 +37,6 @@ from typing import Any
 
 import torch
 from configurations import Absent, Places
-from forward import read_bandwidth
 from gguf_peers import OURS, THEIRS, Contender, Race, costs, forwards, reading
 from provenance import Provenance, results_file
 from rich.console import Console
@@ -47,6 +46,7 @@ from workers import Worker
 
 from headstart.model import int4
 from headstart.model.gguf.files import open_gguf
+from headstart.model.native.memory import read_bandwidth
 from headstart.model.states import FOLD
 
 FORMATS = ("float32", "bf16", "int8", "int4")

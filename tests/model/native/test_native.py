@@ -17,6 +17,7 @@ from headstart.model.cache import KVCache, Slots
 from headstart.model.decoders.tiled import TiledCache
 from headstart.model.loading import adopt
 from headstart.model.native import structs
+from headstart.model.native.memory import aligned, read_bandwidth
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -174,3 +175,18 @@ def test_a_forward_for_which_there_is_no_memory(runner: ModelRunner) -> None:
     product = structs.Product(None, None, None, None, 16, 16, native.FLOAT32, results=16)
     with pytest.raises(NotEnoughMemory):
         native.kernels().multiply(product, None, 2**50, None, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [4096, 3 << 20, (1 << 21) + 512])
+def test_a_plain_read_reads_every_byte(size: int, threads: int) -> None:
+    memory = aligned(size).zero_()
+    assert native.kernels().read(memory.data_ptr(), size, threads) == 0
+    for at in (0, 511, 512, size // 2, size - 1):
+        memory[at] = 255
+        assert native.kernels().read(memory.data_ptr(), size, threads) == 255 << at % 4 * 8, at
+        memory[at] = 0
+
+
+def test_read_bandwidth_is_that_of_a_machine_of_this_age() -> None:
+    assert 1e7 < read_bandwidth(1 << 22, rounds=2) < 1e13

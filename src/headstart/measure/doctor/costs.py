@@ -11,6 +11,7 @@ import torch
 
 from headstart.engine.in_turn import Round
 from headstart.model import int4
+from headstart.model.native.memory import read_bandwidth
 from headstart.theory import DraftCost, StepCosts
 
 Bound = Literal["weights", "between", "rows"]
@@ -18,11 +19,18 @@ CHEAP, EXPENSIVE = 0.35, 0.7
 """Of twice as many rows: added time, as a share, up to which weights are what counts, and from which rows are."""
 NEARLY_FREE = 1.25
 """Cost over that of one row up to which rows count as nearly free."""
+_READ_AT_MOST = 1 << 29
 
 
 def bandwidth(costs: StepCosts, read: int | None) -> float | None:
     """Bytes of weights per second, at one row. read: bytes of a forward, see `bytes_read`."""
     return None if read is None else read / costs.forward(1)
+
+
+def plain_reading(read: int) -> float:
+    """What reading so many bytes and nothing else gives, in bytes per second: of at most 512 MiB, since a model lies
+    beside them."""
+    return read_bandwidth(min(read, _READ_AT_MOST))
 
 
 def free_rows(costs: StepCosts) -> int:

@@ -24,7 +24,7 @@ from headstart.loading.load import Target
 from headstart.measure.conversations import every_turn
 from headstart.measure.doctor.ahead import Outlook, try_ahead
 from headstart.measure.doctor.candidates import candidates, scan
-from headstart.measure.doctor.costs import Timing, bytes_read
+from headstart.measure.doctor.costs import Timing, bytes_read, plain_reading
 from headstart.measure.doctor.measuring import Inspected, Sample, affordable, seconds_of_token, spread
 from headstart.measure.doctor.memory import Memory
 from headstart.measure.doctor.question import Clock, Progress, Question, described, may_copy
@@ -58,6 +58,9 @@ class Examination:
     """Of the target: forwards as measured alone, and the rest of a step as its rounds showed it."""
     read: int | None
     """Bytes of weights that a forward of one row reads; None where that is not known."""
+    read_bandwidth: float | None
+    """Bytes per second at which as many threads read as much memory and do nothing else; None where `read` is not
+    known, or the target runs elsewhere than on a processor."""
     tokens: int
     inspected: tuple[Inspected, ...]
     ranked: tuple[Ranked, ...]
@@ -115,6 +118,7 @@ def examine(question: Question, progress: Progress) -> Examination:
         memory=memory,
         costs=_with_overhead(costs, list(trials.timings.values())),
         read=read,
+        read_bandwidth=plain_reading(read) if read and target.device.type == "cpu" else None,
         tokens=sampling.max_tokens,
         inspected=tuple(trials.inspected),
         ranked=tuple(trials.ranked),

@@ -33,6 +33,8 @@ def target_facts(examination: Examination) -> dict[str, str]:
     costs, memory = examination.costs, examination.memory
     bytes_per_second = bandwidth(costs, examination.read)
     speed = "" if bytes_per_second is None else f", reading weights at {bytes_per_second / 1e9:.1f} GB/s"
+    if bytes_per_second is not None and (plain := examination.read_bandwidth) is not None:
+        speed += f", {bytes_per_second / plain:.0%} of a plain read"
     tokenizers = {
         f"tokens of {one.candidate.name}": "; ".join((one.compatibility.words, *one.compatibility.differences))
         for one in examination.inspected
@@ -180,7 +182,10 @@ def record(examination: Examination) -> dict[str, Any]:
         "prompts": len(question.items),
         "temperature": question.sampling.temperature,
         "memory": examination.memory.record(),
-        "costs": costs_record(examination.costs, examination.read),
+        "costs": {
+            **costs_record(examination.costs, examination.read),
+            "read_bandwidth": examination.read_bandwidth,
+        },
         "mixture": _mixture(examination.mixture, examination.costs),
         "candidates": [_candidate(one, ranked.get(one.candidate)) for one in examination.inspected],
         "ahead": _ahead(examination.ahead),

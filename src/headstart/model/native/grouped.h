@@ -350,14 +350,19 @@ inline void unpack_grouped(const Grouping &of, const uint8_t *panel, int64_t n, 
 
 // -- products ---------------------------------------------------------------------------------------------------------
 
-constexpr int64_t AHEAD = 8192;  // bytes of weights that are fetched before they are needed
+// Bytes of weights that are fetched before they are needed. Processors fetch ahead themselves, but not so far while they
+// compute.
+constexpr int64_t AHEAD = 4096;
 
-inline Vec scale_of(const Grouping &of, const uint8_t *from, int64_t group) {
+// unit: what `unit_of` says of the block.
+inline Vec scale_of(const Grouping &of, Vec unit, const uint8_t *from, int64_t group) {
     if (of.scales == SCALES_HALF) return load_halves(from + group * 2 * LANES);
     if (of.scales == SCALES_FLOAT) return load((const float *)from + group * LANES);
     if (of.scales == SCALES_POWERS) return load_powers(from + group * LANES);
-    return load_halves(from) * load_bytes(from + (2 + group) * LANES);
+    return unit * load_bytes(from + (2 + group) * LANES);
 }
+
+inline Vec unit_of(const Grouping &of, const uint8_t *from) { return of.scales == SCALES_UNITS ? load_halves(from) : Vec{}; }
 
 // Whether products of such codes add up in 16 bits, 32 inputs at a time.
 template <int BITS>
@@ -394,18 +399,24 @@ inline void add_few_bits(Words low, Words high, const uint8_t *x, Ints *sums) {
     add_step<BITS, N>(third(shifted<-6>(low, 3), shifted<-1>(high, 4)), x + 12 * N, sums);
 }
 
-// sums += the codes of 16 * UNITS inputs times those of N rows. w: the codes; goes on behind them. table: for TABLED alone.
-// odd: of codes of 3 bits, which lie by 32 inputs: whether these are the second 16.
+// Bytes of the codes of 16 * UNITS inputs of sixteen outputs. odd: of codes of 3 bits, which lie by 32 inputs: whether these
+// are the second 16.
+template <int BITS, int UNITS>
+inline int64_t codes_on(bool odd) {
+    if (BITS == 3 && UNITS == 1) return odd ? 128 : 64;
+    return LANES * LANES * UNITS * (BITS == TABLED ? 4 : BITS) / 8;
+}
+
+// sums += the codes of 16 * UNITS inputs, which lie at w, times those of N rows. ahead: bytes to what is fetched. table: for
+// TABLED alone. odd: see `codes_on`.
 template <int BITS, int UNITS, int N>
-inline void add_codes(const uint8_t *&w, const uint8_t *x, Words table, bool odd, Ints *sums) {
+inline void add_codes(const uint8_t *w, int64_t ahead, const uint8_t *x, Words table, bool odd, Ints *sums) {
     constexpr int BYTES = LANES * LANES * UNITS * (BITS == TABLED ? 4 : BITS) / 8;
     HEADSTART_UNROLL
-    for (int at = 0; at < BYTES; at += 64) __builtin_prefetch(w + at + AHEAD);
+    for (int at = 0; at < BYTES; at += 64) __builtin_prefetch(w + at + ahead);
     if constexpr (BITS == 3 && UNITS == 1) {
         const Words high = load_codes(w + (odd ? 64 : 128));
         add_few_bits<3, N>(load_codes(w), odd ? moved<-4>(high) : high, x, sums);
-        w += odd ? 128 : 64;
-        return;
     } else if constexpr (BITS == 3) {
         const Words high = load_codes(w + 128);
         add_few_bits<3, N>(load_codes(w), high, x, sums);
@@ -437,7 +448,6 @@ inline void add_codes(const uint8_t *&w, const uint8_t *x, Words table, bool odd
             }
         }
     }
-    w += BYTES;
 }
 
 // What the whole sums of a group begin with where minimums are stored, whose rows have negative sums of floats.
@@ -447,70 +457,99 @@ inline Ints lowered_start(const uint8_t *start) {
     return Ints{};
 }
 
-// The blocks [from, to) of a panel, at `w`, times N interleaved rows; `totals` [N][16] go on. A group is whole
-// 16 * UNITS inputs: a number that the compiler knows keeps the sums in registers.
-template <int BITS, int UNITS, int N>
-void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t to, const uint8_t *x, float *totals) {
+// The blocks [from, to) of PANELS panels, the first at `w`, the next `apart` bytes behind, times N interleaved rows; `totals`
+// [PANELS][N][16] go on. A group is whole 16 * UNITS inputs: a number that the compiler knows keeps the sums in registers.
+template <int BITS, int UNITS, int N, int PANELS>
+void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t apart, int64_t from, int64_t to, const uint8_t *x,
+                  float *totals) {
     const Grouping of = shape;
     const int64_t parts = of.group / (LANES * UNITS), first = from * UNIT / of.group;
     const uint8_t *factors = x + grouped_padded(of.inputs) * N + from * UNIT / of.rounded() * N * 4;
     const uint8_t *starts = x + (grouped_sums_at(of.inputs) + first * 4) * N;
+    const uint8_t *end = w + of.panel_bytes() - from * of.record_bytes(of.groups(0));
     const Words table = BITS == TABLED ? table_of(of.table) : Words{};
     x += from * UNIT * N;
-    Vec sums[N];
+    Vec sums[PANELS][N];
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) sums[r] = load(totals + r * LANES);
+    for (int p = 0; p < PANELS; p++)
+        HEADSTART_UNROLL
+        for (int r = 0; r < N; r++) sums[p][r] = load(totals + (p * N + r) * LANES);
     for (int64_t block = from; block < to; block++) {
         const int64_t groups = of.groups(block);
-        const uint8_t *scales = w + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
+        const uint8_t *scales = w + of.code_bytes(groups);
+        const int64_t lowered = of.scale_bytes(groups);
+        Vec unit[PANELS], least[PANELS];
+        HEADSTART_UNROLL
+        for (int p = 0; p < PANELS; p++) {
+            unit[p] = unit_of(of, scales + p * apart);
+            least[p] = of.minimum == STORED ? unit_of(of, scales + p * apart + lowered) : Vec{};
+        }
         for (int64_t g = 0; g < groups; g++, starts += N * 4) {
-            Ints whole[N];
-            if (of.minimum == STORED) {
-                HEADSTART_UNROLL
-                for (int r = 0; r < N; r++) whole[r] = lowered_start<BITS>(starts + r * 4);
-            } else {
-                HEADSTART_UNROLL
-                for (int r = 0; r < N; r++) whole[r] = spread_int(starts + r * 4);
-            }
-            int64_t part = parts;
-            do {
-                if constexpr (in_short<BITS>()) {
-                    Ints shorts[N] = {};
-                    add_codes<BITS, UNITS, N>(w, x, table, g % 2, shorts);
-                    HEADSTART_UNROLL
-                    for (int r = 0; r < N; r++) whole[r] = add_shorts(whole[r], shorts[r]);
-                } else {
-                    add_codes<BITS, UNITS, N>(w, x, table, g % 2, whole);
-                }
-                x += LANES * UNITS * N;
-            } while (--part > 0);
-            const Vec scale = scale_of(of, scales, g);
-            if (of.minimum == STORED) {
-                const Vec minimum = scale_of(of, minimums, g);
-                HEADSTART_UNROLL
-                for (int r = 0; r < N; r++) {
-                    const Vec scaled = to_floats(whole[r]) * scale;
-                    const Vec lowered = fused(spread_float(starts + r * 4), minimum, scaled);
-                    sums[r] = fused(lowered, spread_float(factors + r * 4), sums[r]);
-                }
-            } else {
+            Ints whole[PANELS][N];
+            HEADSTART_UNROLL
+            for (int p = 0; p < PANELS; p++)
                 HEADSTART_UNROLL
                 for (int r = 0; r < N; r++)
-                    sums[r] = fused(to_floats(whole[r]) * scale, spread_float(factors + r * 4), sums[r]);
+                    whole[p][r] = of.minimum == STORED ? lowered_start<BITS>(starts + r * 4) : spread_int(starts + r * 4);
+            // Behind a panel lies the next one, which passes by at the same time: what comes then lies behind both.
+            const int64_t ahead = w + AHEAD < end ? AHEAD : AHEAD + (PANELS - 1) * apart;
+            HEADSTART_UNROLL
+            for (int p = 0; p < PANELS; p++) __builtin_prefetch(scales + p * apart + g * 32 * UNITS + ahead);
+            int64_t part = parts;
+            do {
+                HEADSTART_UNROLL
+                for (int p = 0; p < PANELS; p++) {
+                    if constexpr (in_short<BITS>()) {
+                        Ints shorts[N] = {};
+                        add_codes<BITS, UNITS, N>(w + p * apart, ahead, x, table, g % 2, shorts);
+                        HEADSTART_UNROLL
+                        for (int r = 0; r < N; r++) whole[p][r] = add_shorts(whole[p][r], shorts[r]);
+                    } else {
+                        add_codes<BITS, UNITS, N>(w + p * apart, ahead, x, table, g % 2, whole[p]);
+                    }
+                }
+                w += codes_on<BITS, UNITS>(g % 2);
+                x += LANES * UNITS * N;
+            } while (--part > 0);
+            HEADSTART_UNROLL
+            for (int p = 0; p < PANELS; p++) {
+                const Vec scale = scale_of(of, unit[p], scales + p * apart, g);
+                if (of.minimum == STORED) {
+                    const Vec minimum = scale_of(of, least[p], scales + p * apart + lowered, g);
+                    HEADSTART_UNROLL
+                    for (int r = 0; r < N; r++) {
+                        const Vec scaled = to_floats(whole[p][r]) * scale;
+                        const Vec less = fused(spread_float(starts + r * 4), minimum, scaled);
+                        sums[p][r] = fused(less, spread_float(factors + r * 4), sums[p][r]);
+                    }
+                } else {
+                    HEADSTART_UNROLL
+                    for (int r = 0; r < N; r++)
+                        sums[p][r] = fused(to_floats(whole[p][r]) * scale, spread_float(factors + r * 4), sums[p][r]);
+                }
             }
             if (UNITS > 1 || g % 2) factors += N * 4;  // groups of 16 share the factors by two
         }
         w += of.record_bytes(groups) - of.code_bytes(groups);
     }
     HEADSTART_UNROLL
-    for (int r = 0; r < N; r++) store(totals + r * LANES, sums[r]);
+    for (int p = 0; p < PANELS; p++)
+        HEADSTART_UNROLL
+        for (int r = 0; r < N; r++) store(totals + (p * N + r) * LANES, sums[p][r]);
 }
 
-typedef void (*GroupedRows)(const Grouping &, const uint8_t *, int64_t, int64_t, const uint8_t *, float *);
+typedef void (*GroupedRows)(const Grouping &, const uint8_t *, int64_t, int64_t, int64_t, const uint8_t *, float *);
+
+// Panels that pass by `step` rows side by side: two where the registers hold the sums of both, since memory is read sooner from
+// two places. Codes of 2 and 3 bits are more work than reading.
+template <int BITS>
+constexpr int panels_at_once(int64_t step) {
+    return BITS != 2 && BITS != 3 && 3 * step <= GROUPED_ROWS ? 2 : 1;
+}
 
 template <int BITS, int UNITS, int N>
 inline GroupedRows rows_up_to() {
-    if constexpr (N <= GROUPED_ROWS) return grouped_rows<BITS, UNITS, N>;
+    if constexpr (N <= GROUPED_ROWS) return grouped_rows<BITS, UNITS, N, panels_at_once<BITS>(N)>;
     return nullptr;
 }
 

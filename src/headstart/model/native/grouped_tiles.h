@@ -37,7 +37,7 @@ inline void widen_codes(const Grouping &of, const uint8_t *w, int64_t inputs, ui
     const int64_t taken = of.taken_off();
     const Words less = (Words)_mm512_set1_epi8(char(taken > 0 ? taken : 0));
     const int64_t bytes = inputs * LANES * (BITS == TABLED ? 4 : BITS) / 8;
-    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(w + at + AHEAD);
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(w + at + 2 * AHEAD);
     if constexpr (BITS == 8) {
         for (int64_t at = 0; at < bytes; at += 64) put_step(to + at, load_codes(w + at), less);
     } else if constexpr (BITS == 4) {
@@ -74,8 +74,8 @@ inline void widen(const Grouping &of, const uint8_t *w, int64_t groups, Widened 
     const uint8_t *scales = w + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
     widen_codes<BITS>(of, w, groups * of.group, to.codes);
     for (int64_t g = 0; g < groups; g++) {
-        store(to.scales + g * LANES, scale_of(of, scales, g));
-        if (of.minimum == STORED) store(to.minimums + g * LANES, scale_of(of, minimums, g));
+        store(to.scales + g * LANES, scale_of(of, unit_of(of, scales), scales, g));
+        if (of.minimum == STORED) store(to.minimums + g * LANES, scale_of(of, unit_of(of, minimums), minimums, g));
     }
     written();
 }

@@ -404,7 +404,8 @@ inline void multiply_pairs(const Product &p, int64_t from, int64_t to, const uin
 
 // What a chain of sums adds in one step: four bytes of a row (a float32, two bf16 or four uint8), times the weights of
 // sixteen outputs. UNFETCHED: up to so many rows are little work beside reading the weights, which the processor fetches by
-// itself, as they follow each other: to ask for them only takes time.
+// itself, as they follow each other: to ask for them only takes time. So it is with AMD's; Intel's fetch less far ahead, and
+// those that have tiles are Intel's.
 template <class W>
 struct WideStep {
     typedef Vec Sum;
@@ -432,7 +433,11 @@ struct Int8Step {
     typedef Ints Sum;
     typedef Words Weights;
     static constexpr int64_t bytes = 64;
+#if defined(HEADSTART_TILES)
+    static constexpr int UNFETCHED = 0;
+#else
     static constexpr int UNFETCHED = 4;
+#endif
     static Weights weights(const uint8_t *w) { return load_codes(w); }
     static Sum add(Sum sum, const uint8_t *x, Weights w) { return add_int8(sum, w, x); }
 };
@@ -607,16 +612,21 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
     constexpr int LEAST = BITS == 5 ? 2 : 1;  // codes of 5 bits lie by 32 inputs, so groups are not smaller
     const GroupedRows multiply = (p.group == LANES ? grouped_rows_of<BITS, LEAST> : grouped_rows_of<BITS, 2>)(step);
     const int64_t together = count > step ? 4 : blocks;  // few enough blocks to stay in the first-level cache
-    for (int64_t panel = 2 * from; panel < 2 * to; panel++) {
+    const int64_t panels = panels_at_once<BITS>(step);
+    for (int64_t panel = 2 * from; panel < 2 * to; panel += panels) {
         const uint8_t *w = (const uint8_t *)p.weights + panel * bytes;
-        std::memset(totals, 0, round_up(count, step) * LANES * sizeof(float));
+        std::memset(totals, 0, round_up(count, step) * panels * LANES * sizeof(float));
         for (int64_t block = 0; block < blocks; block += together) {
             const int64_t end = block + together < blocks ? block + together : blocks;
-            for (int64_t m = 0; m < count; m += step) multiply(of, w, block, end, x + m * stride, totals + m * LANES);
+            for (int64_t m = 0; m < count; m += step)
+                multiply(of, w, bytes, block, end, x + m * stride, totals + m * panels * LANES);
             w += together * of.record_bytes(of.groups(0));
         }
-        const Outputs outputs(p, panel * LANES);
-        for (int64_t m = 0; m < count; m++) outputs.put(load(totals + m * LANES), y + m * p.results);
+        for (int64_t side = 0; side < panels; side++) {
+            const Outputs outputs(p, (panel + side) * LANES);
+            for (int64_t m = 0; m < count; m++)
+                outputs.put(load(totals + (m / step * step * panels + side * step + m % step) * LANES), y + m * p.results);
+        }
     }
 }
 
