@@ -14,8 +14,11 @@ from support.gguf_mixtures import MIXTURES
 import headstart as hs
 from headstart.base.errors import DamagedModel
 from headstart.base.files import cache_directory
+from headstart.base.lazy import transformers
 from headstart.loading.load import Target
 from headstart.model import int4, loading, mapped, native
+from headstart.model import streamed as streaming
+from headstart.model.quantised.tensors import Tensors
 from headstart.model.streamed import StoredExperts
 
 GREEDY = hs.Sampling(max_tokens=12, temperature=0.0, ignore_eos=True, logprobs=0)
@@ -135,3 +138,40 @@ def test_experts_that_are_missing_or_of_another_shape(name: str, change: Any, me
 
 def _any_expert(full: str, name: str) -> bool:
     return not name[0].isdigit() and "layers.1.mlp.experts." in full and full.endswith(name)
+
+
+def test_one_matrix_is_kept_for_all_layers(tmp_path: Path) -> None:
+    found = streamed(saved(tmp_path, "qwen3_moe"))
+    experts = [each for each in found.modules() if isinstance(each, StoredExperts)]
+    read = [each[0] for each in experts]
+    assert len(read) > 1
+    assert [*streaming._last] == [experts[-1]]
+    assert experts[-1][0] is read[-1]
+
+
+def test_a_mixture_of_one_expert(tmp_path: Path) -> None:
+    config = MIXTURES["qwen3_moe"]()
+    config.num_experts, config.num_experts_per_tok = 1, 1
+    families.random_model(config).save_pretrained(tmp_path)
+    right = dict(loading.read_model(str(tmp_path), config, torch.float32).named_parameters())
+    experts = {name: each for name, each in streamed(str(tmp_path)).named_modules() if isinstance(each, StoredExperts)}
+    assert experts
+    assert all(torch.equal(each[0], right[name][0]) for name, each in experts.items())
+
+
+def test_matrices_that_lie_otherwise_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored transposed is more than stacking makes of it: the model is then read by transformers alone."""
+    source = saved(tmp_path, "qwen3_moe")
+    asked = transformers.conversion_mapping.get_model_conversion_mapping
+
+    def otherwise(*given: Any, **named: Any) -> Any:
+        found = asked(*given, **named)
+        for each in found:
+            if getattr(each, "operations", None):
+                each.operations.append(transformers.core_model_loading.Transpose(1, 2))
+        return found
+
+    config = loading.load_config(source, trust_remote_code=False)
+    model = streaming.class_of(config)(config)
+    monkeypatch.setattr(transformers.conversion_mapping, "get_model_conversion_mapping", otherwise)
+    assert streaming.find_experts(model, Tensors(tmp_path), None) is None
