@@ -18,7 +18,7 @@ export function measured(text) {
   try {
     found = JSON.parse(text);
   } catch {
-    throw new RangeError("This is not JSON. Choose the file that --json has written.");
+    throw new RangeError("This is not JSON. Choose the file that --output has written.");
   }
   return costsOf(found);
 }
@@ -48,7 +48,7 @@ export function costsOf(found) {
 function draftOf({ drafters, tree, best }) {
   const [member, ...others] = Object.values(best?.sources ?? {});
   const { alpha, c, share } = member ?? {};
-  if (tree || others.length || !(best.k >= 1) || !(alpha >= 0 && alpha <= 1) || !(c >= 0)) return [];
+  if (!member || tree || others.length || !(best.k >= 1) || !(alpha >= 0 && alpha <= 1) || !(c >= 0)) return [];
   return [{ name: [drafters].flat().join(", "), k: best.k, alpha, c, share: share ?? 1, speedup: best.speedup?.value }];
 }
 
