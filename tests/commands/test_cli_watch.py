@@ -82,7 +82,7 @@ def test_drafts_of_many_lengths_are_marked(server: FakeServer) -> None:
 
 
 def test_a_line_of_json_for_each_look(server: FakeServer) -> None:
-    result = run(server.url, "--json", "--every", "0.05", "--for", "0.12s")
+    result = run(server.url, "--json", "--every", "0.05", "--for", "1s")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(lines) >= 2
     assert all(line["headstart_watch"] == 1 for line in lines)
