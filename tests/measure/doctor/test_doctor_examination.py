@@ -191,7 +191,7 @@ def test_too_little_memory(tiny: Callable[..., str], monkeypatch: pytest.MonkeyP
     target = tiny("llama")
     _, memory = question(target).setup.open()
     need = memory.needs[0]
-    monkeypatch.setattr(asking, "free_bytes", lambda device: need.weights + need.cache * 3 // 4)
+    monkeypatch.setattr(asking, "free_bytes", lambda device: need.weights + need.rows + need.cache * 3 // 4)
     opened, memory = question(target).setup.open()
     assert not memory.fits
     assert opened.checkpoint.length == 72, "three quarters of 96, and it goes on with that"
