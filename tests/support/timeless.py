@@ -17,7 +17,10 @@ ROWS = ((1, 0.010), (2, 0.0102), (4, 0.0106), (8, 0.0114), (16, 0.013), (64, 0.0
 
 
 class Timeless(AdaptivePacing):
-    """Believes its costs whatever the clock says."""
+    """Believes its costs whatever the clock says, and that deciding takes no time."""
+
+    def __init__(self, sources: Sequence[Source], costs: StepCosts) -> None:
+        super().__init__(sources, costs, clock=lambda: 0.0)
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
         pass

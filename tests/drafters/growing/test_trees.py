@@ -19,6 +19,7 @@ from support.pacing import give
 from support.rotation import rotated
 from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, model, p_value
 from support.sampled_distribution import joint as joint_distribution
+from support.timeless import Timeless
 from support.tiny import CONTEXT, VOCAB
 from transformers import AutoModelForCausalLM
 
@@ -33,7 +34,6 @@ from headstart.drafters.growing.tree import GrowingTree, TopK, distributions_of_
 from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
@@ -553,13 +553,13 @@ def test_chi_square(
 # -- paced ------------------------------------------------------------------------------------------------------------
 
 
-def paced(engine: hs.Engine) -> AdaptivePacing:
+def paced(engine: hs.Engine) -> Timeless:
     """Adaptive pacing with made-up costs: rows nearly free, a level a tenth of a step."""
     drafter = engine.drafter
     assert drafter is not None
     rows = tuple((n, 0.01 * (1 + 0.002 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
     costs = StepCosts(rows, 0.0, {drafter.name: DraftCost(0.0, 0.001, 0.0, 0.1)})
-    return AdaptivePacing([Source(drafter.name, drafter.limit, tuple(drafter.sizes))], costs)
+    return Timeless([Source(drafter.name, drafter.limit, tuple(drafter.sizes))], costs)
 
 
 @pytest.mark.parametrize("tree", TREES)
