@@ -25,6 +25,7 @@ from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fe
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import part
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
+from headstart.model.memory import mapped_checkpoints
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
@@ -65,12 +66,15 @@ class FusedDecoder:
             laid = partial(products_of, file, recipe)
             weights.tensors.append(file.memory)
         self._file = file  # products of several parts point to structures that it holds
-        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles, laid).structs
+        files = mapped_checkpoints()
+        # the head before the layers: the largest matrix, and for a moment in memory twice
+        head, embedding = weights.product(part(model, recipe.head)), part(model, recipe.embedding)
+        tied = isinstance(embedding, GroupedEmbedding) and getattr(model.lm_head, "held", None) is embedding.held
+        parts.release_linears(model, [recipe.head], files)
+        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles, laid, files).structs
         places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         if places is not None:
             self._length = min(length, len(places))
-        head, embedding = weights.product(part(model, recipe.head)), part(model, recipe.embedding)
-        tied = isinstance(embedding, GroupedEmbedding) and getattr(model.lm_head, "held", None) is embedding.held
         if tied and isinstance(embedding, GroupedEmbedding):
             embedding.laid_out = head, weights
         numbers, codes = (None, head) if tied else lookup(embedding, weights)
@@ -91,7 +95,7 @@ class FusedDecoder:
             bf16=model.dtype == torch.bfloat16,
         )
         self._vocabulary = embedding.num_embeddings
-        parts.release_linears(model, [recipe.head, *([recipe.inputs.projection] if recipe.inputs else [])])
+        parts.release_linears(model, [recipe.inputs.projection] if recipe.inputs else [], files)
 
     @classmethod
     def build(
@@ -219,6 +223,7 @@ class FusedLayers:
 
     owners: what holds the weights of each layer, by the names of its recipe. length: positions. angles: cosine and sine
     [length, rotary / 2] of a rotation. laid: gives the products of a layer's experts where they are laid out already.
+    files: where checkpoints are mapped, whose pages are given back as they are copied.
     """
 
     def __init__(
@@ -229,6 +234,7 @@ class FusedLayers:
         length: int,
         angles: Callable[[Rope], tuple[Tensor, Tensor]],
         laid: Callable[[int], Laid] | None = None,
+        files: Sequence[tuple[int, int]] = (),
     ) -> None:
         self._laid = laid
         self._weights, self._length, self._make_angles = weights, length, angles
@@ -237,7 +243,7 @@ class FusedLayers:
         self.structs = (structs.Layer * len(layers))()
         for index, (owner, layer) in enumerate(zip(owners, layers, strict=True)):
             self.structs[index] = self._layer(owner, layer, index)
-            parts.release(owner, layer)
+            parts.release(owner, layer, files)
 
     def _angles_of(self, rope: Rope | None) -> tuple[int | None, int | None]:
         if rope is None:
