@@ -51,7 +51,8 @@ class Target:
                 the model's limit, at most 4096.
             threads: threads that compute. Default: one for each core.
             cpu_level: the instructions that the kernels use, such as "avx2". Default: the best that the processor has.
-            packed_file: whether the experts of a mixture are kept in a file of the cache directory. Default: True.
+            packed_file: whether large weights are kept in a file of the cache directory as the kernels read them.
+                Default: True.
             probe: "kept" (default) checks the kernels against transformers once for the same files, "always" each time.
             trust_remote_code: whether Python code of the model's repository may run. Default: False.
 

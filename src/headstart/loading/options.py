@@ -78,8 +78,8 @@ class TargetOptions:
     )
     packed_file: bool = _target(
         True,
-        "Run the experts of a mixture where they lie in a file of the cache directory, which is made at the first "
-        "load; else they are laid out in memory at every start.",
+        "Run large weights, and the experts of a mixture, where they lie in a file of the cache directory, which is "
+        "made at the first load; else they are laid out in memory at every start.",
         "--packed-file/--no-packed-file",
     )
     cpu_level: str | None = _target(

@@ -12,7 +12,7 @@ from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
 
 if TYPE_CHECKING:
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
 
 
 class Decoder(Protocol):
@@ -51,14 +51,14 @@ class Decoder(Protocol):
         *,
         length: int,
         quantize: str | None,
-        experts: MappedExperts | None = None,
+        packed: PackedFile | None = None,
     ) -> Self | None:
         """Take a transformers model's weights, whose own linear layers may be gone afterwards; None, with the model
         untouched, if this decoder does not compute it.
 
         shapes: what each attention layer stores. length: positions that may be asked for. quantize: None, "int8", or
-        "auto", which takes 8-bit integers where this decoder runs them without loss of width invariance. experts: where
-        those of a mixture may lie in a file, which decoders other than the row kernels' have no use for.
+        "auto", which takes 8-bit integers where this decoder runs them without loss of width invariance. packed: where
+        weights may lie in a file, which decoders other than the row kernels' have no use for.
         """
 
     def new_cache(self, slots: int, capacity: int) -> Slots:

@@ -33,7 +33,7 @@ from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope,
 if TYPE_CHECKING:
     from headstart.model.decoders.experts import TensorExperts
     from headstart.model.decoders.mixers import IndexedWalk, TensorMixer
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
     from headstart.model.recipes.experts import Experts
     from headstart.model.recipes.mixers import Recurrent
     from headstart.model.walks import Walk
@@ -76,7 +76,7 @@ class LeanDecoder:
         *,
         length: int,
         quantize: str | None,
-        experts: MappedExperts | None = None,  # noqa: ARG003
+        packed: PackedFile | None = None,  # noqa: ARG003
     ) -> Self | None:
         recipe = parts.find_recipe_for(model)
         if recipe is None or quantize == "int8" or fewest_bits(model) is not None:

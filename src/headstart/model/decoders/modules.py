@@ -21,7 +21,7 @@ from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import windows_of
 
 if TYPE_CHECKING:
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
 
 WITHOUT_WINDOWS = ("qwen2_moe",)
 """Model types whose modules leave sliding windows to the mask, and do not tell attention of them."""
@@ -49,7 +49,7 @@ class ModulesDecoder:
         *,
         length: int,  # noqa: ARG003
         quantize: str | None,
-        experts: MappedExperts | None = None,  # noqa: ARG003
+        packed: PackedFile | None = None,  # noqa: ARG003
     ) -> Self | None:
         recipe = find_recipe(model.config)
         if recipe is not None and recipe.recurrent:

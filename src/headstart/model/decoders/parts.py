@@ -325,6 +325,13 @@ def _outputs(linear: Any) -> int:
     return int(linear.nf if lies_by_inputs(linear) else linear.out_features)
 
 
+def shape_of(owner: Any, names: Sequence[str]) -> tuple[int, int]:
+    """Inputs and outputs of the layer that computes several linear layers of the same input."""
+    linears = [part(owner, name) for name in names]
+    first = linears[0]
+    return int(first.nx if lies_by_inputs(first) else first.in_features), sum(map(_outputs, linears))
+
+
 def check_outputs(found: int, wanted: int, names: Sequence[str]) -> None:
     """Kernels would read what is not there."""
     if found != wanted:
