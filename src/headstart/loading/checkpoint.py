@@ -14,7 +14,7 @@ import torch
 from headstart.base.errors import InvalidOption, NotEnoughMemory, UnsupportedModel
 from headstart.loading.kept import NOTHING_KEPT, Kept, Made
 from headstart.model import generation, int4, loading, native
-from headstart.model.codes import codes_of
+from headstart.model.codes import codes_of, is_quantised
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
 from headstart.model.kept.config import KeptConfig
@@ -183,7 +183,7 @@ class Checkpoint:
             packed = self._packed(quantize)
             made = self._kept_runner(rounded, blocks, packed) or self._probed_runner(rounded, blocks, packed)
             self._runners[quantize] = made
-            if packed is not None and self._kept.passed(self._conditions(rounded, blocks)) is not None:
+            if packed is not None and not packed.believed and self._kept.passed(self._conditions(rounded, blocks)):
                 packed.keep(made.laid_out)
         return self._runners[quantize]
 
@@ -210,7 +210,7 @@ class Checkpoint:
         size = experts or self._laid_out_bytes(rounded, blocks)
         if not self._maps or size < (WORTH_MAPPING if experts or rounded else WORTH_MAPPING_AS_STORED):
             return None
-        if self._facts is None and (folder := loading.config_folder(self.source)) is not None:
+        if self._facts is None and experts and (folder := loading.config_folder(self.source)) is not None:
             found = Kept.of(str(folder)).facts  # of the hub's, as it lies on this machine
             if found is None or not found.get("weights"):
                 return None  # they are still to be fetched: which file will be theirs is not known yet
@@ -227,7 +227,7 @@ class Checkpoint:
         """Bytes of the weights of a model without experts, of which can be kept how it passed the probe, as the kernels
         read them; 0 for others. rounded: see `runner`."""
         recipe = find_recipe(self.config)
-        if recipe is None or recipe.experts or not self._kept.keeps(self.config):
+        if recipe is None or recipe.experts or is_quantised(self.config):
             return 0
         if why_not(self.dtype, self._device, recipe.widths) is not None:
             return 0

@@ -146,7 +146,7 @@ class MappedWeights(PackedFile):
         return found
 
     def keep(self, products: Callable[[], Sequence[tuple[str, Product]]]) -> None:
-        if self.believed or not self.can_be() or not (made := products()):
+        if not self.can_be() or not (made := products()):
             return
         try:
             with alone(self.path):
