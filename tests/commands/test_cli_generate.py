@@ -192,12 +192,12 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["x", "--temperature", "-1"], "temperature=-1.0 is out of range"),
-        (["x", "--temperature", "nan"], "temperature=nan"),
-        (["x", "--top-p", "0"], "top_p=0.0"),
-        (["x", "--top-p", "1.5"], "top_p=1.5"),
-        (["x", "--max-tokens", "0"], "max_tokens=0"),
-        (["x", "--min-tokens", "9", "--max-tokens", "3"], "min_tokens=9 is above max_tokens=3"),
+        (["x", "--temperature", "-1"], "--temperature=-1.0 is out of range"),
+        (["x", "--temperature", "nan"], "--temperature=nan"),
+        (["x", "--top-p", "0"], "--top-p=0.0"),
+        (["x", "--top-p", "1.5"], "--top-p=1.5"),
+        (["x", "--max-tokens", "0"], "--max-tokens=0"),
+        (["x", "--min-tokens", "9", "--max-tokens", "3"], "--min-tokens=9 is above --max-tokens=3"),
         (["x", "--logit-bias", "seven=1"], "--logit-bias 'seven=1' is not ID=VALUE"),
         (["x", "--logit-bias", "7"], "--logit-bias '7' is not ID=VALUE"),
         (["x", "--logprobs", "3"], "--logprobs needs --json"),
@@ -413,7 +413,7 @@ def test_a_schema_a_regex_or_a_grammar_reaches_the_request(engine: FakeEngine, t
         (["--regex", "a", "--json-schema", str(schema)], "--json-schema and --regex exclude each other"),
         (["--grammar", str(empty)], "is empty"),
         (["--grammar", str(tmp_path / "none")], "cannot be read"),
-        (["--regex", "a", "--min-tokens", "2"], "min_tokens and structure exclude each other"),
+        (["--regex", "a", "--min-tokens", "2"], "--min-tokens and structure exclude each other"),
     ):
         result = run("prompt", *words)
         assert result.exit_code == 2
