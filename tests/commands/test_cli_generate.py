@@ -297,7 +297,7 @@ def test_a_model_without_a_template(engine: FakeEngine, tmp_path: Path) -> None:
     file.write_text('{"turns": ["A"]}\n')
     result = run("--prompts", str(file))
     assert (result.exit_code, asked(engine)) == (0, ["A"])
-    assert "no chat template: the turns of 1 prompts are sent as plain text" in result.stderr
+    assert "no chat template: the turns of 1 prompt are sent as plain text" in result.stderr
 
 
 def test_a_text_of_several_prompts_is_said_to_be_one_or_split(engine: FakeEngine, tmp_path: Path) -> None:
