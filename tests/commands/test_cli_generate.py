@@ -283,7 +283,7 @@ def test_turns_and_messages_of_a_file_go_through_the_template(chat_model: FakeEn
     )
     result = run("--prompts", str(file))
     assert asked(chat_model) == ["<user>A", "raw", "<system>S<user>C"]
-    assert "1 later turns are not asked" in result.stderr
+    assert "1 later turn not asked" in result.stderr
     run("--prompts", str(file), "--chat")
     assert asked(chat_model)[3:] == ["<user>A", "<user>raw", "<system>S<user>C"]
 

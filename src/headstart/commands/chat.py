@@ -172,11 +172,8 @@ class _Front:
         self._wrap = WordWrap(self._console.width)
         try:
             if dropped:
-                say(
-                    messages(),
-                    f"the context is full: its {counted(dropped, 'oldest question')} and what was answered are forgotten",
-                    "dim",
-                )
+                gone = counted(dropped, "oldest question")
+                say(messages(), f"the context is full: its {gone} and what was answered are forgotten", "dim")
             for piece in pieces:
                 self._write(piece)
         except KeyboardInterrupt:

@@ -128,9 +128,7 @@ class EndpointSubject:
         """What a certificate must tell about how the server's answers were read."""
         notes = list(self._notes)
         if self._cut:
-            notes.append(
-                f"{counted(self._cut, 'completion')} cut where the server's text leaves open which token it was"
-            )
+            notes.append(f"{counted(self._cut, 'completion')} cut where the text leaves open which token it was")
         return notes
 
     # -- learning how to ask --------------------------------------------------------------------------------------
