@@ -110,8 +110,9 @@ def test_the_best_setting_is_chosen(modules: dict[str, ModuleType], places: Any)
     assert all(len(e.samples) == 2 for e in entries)
 
 
+@pytest.mark.parametrize("together", [False, True])
 def test_settings_chosen_before_are_run_without_a_selection(
-    modules: dict[str, ModuleType], places: Any, tmp_path: Path
+    modules: dict[str, ModuleType], places: Any, tmp_path: Path, together: bool
 ) -> None:
     peers, settings = modules["peers"], tmp_path / "settings.json"
     given = [
@@ -123,7 +124,7 @@ def test_settings_chosen_before_are_run_without_a_selection(
     work = peers.works([[7, 1], [8, 1]], (1, 2), 2, 4)
     with open(os.devnull, "w") as nowhere:
         chosen = peers.read_settings(settings)
-        trials, selected, rounds = peers.measure_chosen(start, chosen, work, 2, Console(file=nowhere))
+        trials, selected, rounds = peers.measure_chosen(start, chosen, work, 2, Console(file=nowhere), together)
     entries = modules["peer_report"].entries_of(selected, rounds, 2, work)
     assert {(e.role, e.batch): e.speeds for e in entries} == {
         (("headstart", "bf16", "list"), 1): pytest.approx([80, 80]),
