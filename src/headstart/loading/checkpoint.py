@@ -69,6 +69,7 @@ class Checkpoint:
         trust_remote_code: bool = False,
         probe: Literal["kept", "always"] = "kept",
         packed_file: bool = True,
+        kv_cache_dtype: str = "auto",
     ) -> None:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
@@ -81,6 +82,8 @@ class Checkpoint:
             self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
             self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
         self.dtype = loading.choose_dtype(dtype, self.config, device)
+        self.cache_dtype = loading.choose_cache_dtype(kv_cache_dtype, self.config, self.dtype, device)
+        """Of keys and values."""
         self.limit = loading.context_limit(self.config)
         self.length = self._length(max_length, role)
         """Tokens of a prompt and its text together, at most."""
@@ -146,7 +149,7 @@ class Checkpoint:
         if not self._runners and (experts := self._experts(quantize)) is not None and experts.can_be():
             in_file = experts.bytes
         cache, states = (
-            sizes(self.config, self.dtype, slots=slots, length=self.length)
+            sizes(self.config, self.cache_dtype, slots=slots, length=self.length)
             for sizes in (loading.cache_bytes, loading.state_bytes)
         )
         own = 0
@@ -244,8 +247,9 @@ class Checkpoint:
         )
         keeps = self._kept.keeps(self.config)
         made = ModelRunner(
-            model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps, experts=experts
-        )
+            model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps, experts=experts,
+            cache_dtype=self.cache_dtype,
+        )  # fmt: skip
         if keeps and made.passed is not None and made.memory() >= WORTH_KEEPING:
             self._keep(self._conditions(rounded, blocks), made.passed)
         return made
@@ -272,8 +276,9 @@ class Checkpoint:
         try:
             model = kept_model(self.source, self.config, self.dtype, passed)
             return ModelRunner(
-                model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed, experts=experts
-            )
+                model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed, experts=experts,
+                cache_dtype=self.cache_dtype,
+            )  # fmt: skip
         except NotEnoughMemory:
             raise
         except MemoryError as error:

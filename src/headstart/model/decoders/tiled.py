@@ -16,7 +16,7 @@ import torch
 
 from headstart.base.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
-from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of
+from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of, stored
 from headstart.model.native import structs
 from headstart.model.packed import Packed
 from headstart.model.planes import LOG, StateShape
@@ -30,7 +30,9 @@ _HINT = "a drafter that runs forwards of its own must stay within its slots; oth
 class TiledCache(Slots):
     """Keys and values as the row kernels want them.
 
-    shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles.
+    shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles. dtype: the model's, or int8, where each
+    key and each value of a head is rounded to multiples of a scale of its own: a float32 that stands behind a value,
+    and sixteen of them behind a tile of keys. Latent attention is not rounded.
     """
 
     def __init__(
@@ -46,7 +48,8 @@ class TiledCache(Slots):
         self.shapes, self.dtype = layers, dtype
         self.padded = tiled_capacity(capacity)
         self.keys, self.values = {}, {}
-        for layer, shape in layers.items():
+        for layer, logical in layers.items():
+            shape = stored(logical, dtype)
             tiles: tuple[int, ...] = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
             if not shape.value_dim:
                 tiles = (slots, shape.heads, self.padded, shape.key_dim)
@@ -66,12 +69,25 @@ class TiledCache(Slots):
                     pointers[layer] = tensor.data_ptr()
 
     def read(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The keys are a copy, in the order of tokens; rows of latent attention are none."""
+        """The keys are a copy, in the order of tokens, and so is all that is rounded; rows of latent attention are
+        none."""
+        if self.dtype == torch.int8:
+            return self._read_rounded(layer, slot, end)
         if self.keys[layer].dim() == 4:
             return self.keys[layer][slot, :, :end].unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
         tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
         keys = tiles.transpose(2, 3).flatten(1, 2)[:, :end]
         return keys.unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
+
+    def _read_rounded(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """As float32."""
+        shape = self.shapes[layer]
+        tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
+        scales = tiles[:, :, shape.key_dim :].flatten(2).contiguous().view(torch.float32)
+        keys = (tiles[:, :, : shape.key_dim] * scales.unsqueeze(2)).transpose(2, 3).flatten(1, 2)[:, :end]
+        rows = self.values[layer][slot, :, :end]
+        values = rows[..., : shape.value_dim] * rows[..., shape.value_dim :].contiguous().view(torch.float32)
+        return keys.unsqueeze(0), values.unsqueeze(0)
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
@@ -84,7 +100,8 @@ class TiledCache(Slots):
             if not shape.value_dim:
                 native.kernels().gather_latents(keys.data_ptr(), is_bf16, *places)
                 continue
-            native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), is_bf16, shape.heads, *places)
+            values = self.values[layer].data_ptr()
+            native.kernels().gather(keys.data_ptr(), values, self.dtype.itemsize, shape.heads, *places)
 
     def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
@@ -162,7 +179,7 @@ class TiledBatch:
         cache = packed.cache
         if (
             not isinstance(cache, TiledCache)
-            or cache.dtype != dtype
+            or cache.dtype not in (dtype, torch.int8)
             or cache.shapes != shapes
             or (NO_STATES if cache.states is None else cache.states.shapes) != states
         ):
@@ -216,6 +233,7 @@ class TiledBatch:
             logits=self.logits.data_ptr(),
             threads=threads(),
             experts_touched=ctypes.addressof(self._touched),
+            coded=cache.dtype == torch.int8,
         )
         if cache.states is not None:
             held = (ctypes.addressof(pointers) for pointers in cache.state_pointers)

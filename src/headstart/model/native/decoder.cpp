@@ -84,7 +84,7 @@ struct Model {
     Product table;                   // the embedding as codes: an output of inputs `width` for each token
     TokenInputs inputs;              // or empty, where no layer has inputs of its own
     float embedding_factor, logit_factor, logit_softcap;
-    int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
+    int32_t bf16;                    // the embedding's numbers, and the cache's unless those are rounded, or else float32
 };
 
 // What the rows of a drafting head (EAGLE, MTP) begin with. Its residual stream is `fuse` of [embedding | state], both normed
@@ -116,6 +116,7 @@ struct Batch {
     float *output_states;            // [judged_count, width]: the head's own states of the judged rows
     const Walks *walks;              // or null, where no layer is recurrent
     int64_t *experts_touched;        // how many experts were chosen, of all layers together; null where there are none
+    int32_t coded;                   // keys and values are rounded to 8 bits: see `Code`
 };
 
 namespace {
@@ -317,13 +318,12 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
                 norm_row(value, layer.v_norm, s.dim, head);
                 value = head;
             }
-            for (int64_t i = 0; i < s.dim; i += LANES) store(to + i, load(value + i));
+            store_row(value, s.dim, to);
             float *turned = head + s.dim;
             turn_head(key, layer.k_norm, layer, h, position, head, turned);
             KV *stored = (KV *)(turned + s.dim);
-            for (int64_t i = 0; i < s.dim; i += LANES) store(stored + i, load(turned + i));
-            KV *tile = key_tile(keys, s, slot, h, place) + place % LANES;
-            for (int64_t i = 0; i < s.dim; i++) tile[i * LANES] = stored[i];
+            store_row(turned, s.dim, stored);
+            place_key(stored, s.dim, key_tile(keys, s, slot, h, place), place % LANES);
         }
     });
 }
@@ -398,14 +398,16 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
             attend_block(query, scored, values, visible, s, how, kv, at, n, attended, scratch.scores, scratch.weights);
         };
         const KV *tiles = key_tile(keys, s, slot, kv, 0);
-        if (layer.latent.rank)
-            attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
-                score_rows(n, own, tiles, s.dim, how.scaling, scratch.scores, s.capacity + LANES, from, to);
-            }, Values<KV>{tiles, layer.latent.rank, s.dim, ROWS_TOGETHER});
-        else
-            attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
-                score_keys(n, own, tiles, s, how.scaling, scratch.queries, scratch.scores, from, to);
-            }, Values<KV>{value_row(values, s, slot, kv, 0), s.dim, s.dim, s.capacity});
+        if constexpr (SCALE<KV> == 0)  // latent rows are not rounded
+            if (layer.latent.rank) {
+                attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
+                    score_rows(n, own, tiles, s.dim, how.scaling, scratch.scores, s.capacity + LANES, from, to);
+                }, Values<KV>{tiles, layer.latent.rank, s.dim, ROWS_TOGETHER});
+                return;
+            }
+        attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
+            score_keys(n, own, tiles, s, how.scaling, scratch.queries, scratch.scores, from, to);
+        }, Values<KV>{value_row(values, s, slot, kv, 0), s.dim, s.dim + SCALE<KV>, s.capacity});
     });
     if (layer.latent.rank) {
         float *found = query;  // which are done with
@@ -619,7 +621,7 @@ void final_norm_and_head(const Model &model, const Batch &batch, const Selected 
     scale_logits(model, batch, scratch);
 }
 
-template <class KV>
+template <class W>
 void forward(const Model &model, const Batch &batch, Buffers &b) {
     uint8_t *rows = b.rows.data();
     float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data(), *query = b.query.data(), *attended = b.attended.data();
@@ -632,10 +634,10 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
         Tiles tiles(batch.count);
         const Scratch scratch = b.of_member(team);
         if (batch.draft_head)
-            fuse<KV>(model, batch, x, scratch, rows, scale);
+            fuse<W>(model, batch, x, scratch, rows, scale);
         else
-            embed<KV>(model, batch, x, scratch);
-        if (model.inputs.width) token_inputs<KV>(model, batch, x, scratch, rows, scale, b.inputs.data());
+            embed<W>(model, batch, x, scratch);
+        if (model.inputs.width) token_inputs<W>(model, batch, x, scratch, rows, scale, b.inputs.data());
         if (last < 0 && !tapped) gather_rows(x, judged, model.width, scratch);
         Added added{};
         for (int64_t l = 0; l < model.layer_count; l++) {
@@ -649,7 +651,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
                 continue;
             }
             if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
-                norm_pair<KV>(model, batch, x, layer, scratch, rows, scale);
+                norm_pair<W>(model, batch, x, layer, scratch, rows, scale);
             else
                 norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch, rows, scale);
             tap(batch, x, l, model.width, scratch);
@@ -661,12 +663,18 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             if (beside) multiply(scratch.team, layer.beside_out, rows, scale, selected.count, scratch.sums, beside);
             if (beside || !layer.mixer.kind) {
                 const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
-                KV *keys = (KV *)batch.keys[layer.keys_of], *values = (KV *)batch.values[layer.keys_of];
-                if (layer.latent.rank)
-                    rotate_latent(y, layer, batch, s, keys, scratch, rows, scale, attended, query);
+                const auto look = [&](auto *keys, auto *values) {
+                    if (!layer.latent.rank)
+                        rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
+                    else if constexpr (SCALE<std::remove_pointer_t<decltype(keys)>> == 0)
+                        rotate_latent(y, layer, batch, s, keys, scratch, rows, scale, attended, query);
+                    attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
+                };
+                void *keys = batch.keys[layer.keys_of], *values = batch.values[layer.keys_of];
+                if (batch.coded)
+                    look((Code *)keys, (Code *)values);
                 else
-                    rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
-                attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
+                    look((W *)keys, (W *)values);
             }
             if (selected.rows) gather_rows(x, selected, model.width, scratch);
             multiply(scratch.team, layer.out, rows, scale, selected.count, scratch.sums, y);
@@ -827,7 +835,7 @@ std::string layout() {
     FIELD(Batch, segments), FIELD(Batch, segment_count), FIELD(Batch, visible), FIELD(Batch, keys);
     FIELD(Batch, values), FIELD(Batch, capacity), FIELD(Batch, judged), FIELD(Batch, judged_count);
     FIELD(Batch, logits), FIELD(Batch, taps), FIELD(Batch, threads), FIELD(Batch, draft_head), FIELD(Batch, states);
-    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, walks), FIELD(Batch, experts_touched);
+    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, walks), FIELD(Batch, experts_touched), FIELD(Batch, coded);
 #undef STRUCT
 #undef FIELD
     return text.substr(1);
@@ -990,10 +998,13 @@ void headstart_gather_latents(void *rows, int bf16, int64_t dim, int64_t capacit
         gather_latents((float *)rows, dim, capacity, slot, base, path, count);
 }
 
-void headstart_gather(void *keys, void *values, int kv_bf16, int64_t kv_heads, int64_t dim, int64_t capacity,
+// bytes: of a number, 4, 2, or 1 for one that is rounded.
+void headstart_gather(void *keys, void *values, int bytes, int64_t kv_heads, int64_t dim, int64_t capacity,
                       int64_t slot, int64_t base, const int64_t *path, int64_t count) {
     const Shape s{kv_heads, kv_heads, dim, capacity};
-    if (kv_bf16)
+    if (bytes == sizeof(Code))
+        gather((Code *)keys, (Code *)values, s, slot, base, path, count);
+    else if (bytes == sizeof(BFloat16))
         gather((BFloat16 *)keys, (BFloat16 *)values, s, slot, base, path, count);
     else
         gather((float *)keys, (float *)values, s, slot, base, path, count);
