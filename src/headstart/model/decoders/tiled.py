@@ -1,8 +1,8 @@
 """The cache of the row kernels, what a forward hands to them, and the forward.
 
 keys[layer]: [slots, heads, capacity / 16, dim, 16], in tiles of sixteen tokens, so that sixteen scores are one vector;
-values[layer]: [slots, heads, capacity, dim]. Rows of latent attention are keys without values, and lie as
-values do. States of recurrent layers: [heads, tiles of columns, keys, tile].
+values[layer]: [slots, heads, capacity, dim]. Where attention is by the processor's tiles, keys of bf16 lie as values do, and
+so do rows of latent attention, which are keys without values. States of recurrent layers: [heads, tiles of columns, keys, tile].
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class TiledCache(Slots):
     """Keys and values as the row kernels want them.
 
     shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles. dtype: the model's, or int8, where each
-    key and each value of a head is rounded to multiples of a scale of its own: a float32 that stands behind a value,
-    and sixteen of them behind a tile of keys. Latent attention is not rounded.
+    key and each value of a head is rounded to multiples of a scale of its own, a float32 that stands behind its
+    numbers as four more. Latent attention is not rounded.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class TiledCache(Slots):
         for layer, logical in layers.items():
             shape = stored(logical, dtype)
             tiles: tuple[int, ...] = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
-            if not shape.value_dim:
+            rows = dtype == torch.bfloat16 and native.kernels().rows_of_keys(shape.key_dim)
+            if rows or not shape.value_dim:
                 tiles = (slots, shape.heads, self.padded, shape.key_dim)
             # empty, not zeros: pages of slots that are never used are never touched
             self.keys[layer] = torch.empty(tiles, dtype=dtype)
@@ -69,8 +70,7 @@ class TiledCache(Slots):
                     pointers[layer] = tensor.data_ptr()
 
     def read(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The keys are a copy, in the order of tokens, and so is all that is rounded; rows of latent attention are
-        none."""
+        """A copy of keys that lie in tiles, in the order of tokens, and of all that is rounded; others are none."""
         if self.dtype == torch.int8:
             return self._read_rounded(layer, slot, end)
         if self.keys[layer].dim() == 4:
@@ -83,10 +83,11 @@ class TiledCache(Slots):
         """As float32."""
         shape = self.shapes[layer]
         tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
-        scales = tiles[:, :, shape.key_dim :].flatten(2).contiguous().view(torch.float32)
-        keys = (tiles[:, :, : shape.key_dim] * scales.unsqueeze(2)).transpose(2, 3).flatten(1, 2)[:, :end]
-        rows = self.values[layer][slot, :, :end]
-        values = rows[..., : shape.value_dim] * rows[..., shape.value_dim :].contiguous().view(torch.float32)
+        found = tiles.transpose(2, 3).flatten(1, 2)[:, :end], self.values[layer][slot, :, :end]
+        keys, values = (
+            rows[..., :dim] * rows[..., dim:].contiguous().view(torch.float32)
+            for rows, dim in zip(found, (shape.key_dim, shape.value_dim), strict=True)
+        )
         return keys.unsqueeze(0), values.unsqueeze(0)
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
@@ -298,8 +299,8 @@ def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], l
         begin += [len(extra)] * plain
         for node in range(held, held + len(segment) - plain):
             oldest = max(0, end + draft.depths[node] - window) if window else 0
-            first.append(min(oldest, end))
-            last.append(end)
+            first.append(oldest)
+            last.append(max(oldest, end))  # where the first of `extra` would lie if its text were consecutive
             extra += [end + ancestor for ancestor in draft.path(node)[max(0, oldest - end) :]]
             begin.append(len(extra))
     return first, last, begin, extra

@@ -9,8 +9,8 @@ struct Shape {
     int64_t heads, kv_heads, dim, capacity;
 };
 
-// A number of a key or a value that is rounded to 8 bits. What it is a multiple of is a float32 of its row: that of a value
-// stands behind it, those of sixteen keys behind their tile.
+// A number of a key or a value that is rounded to 8 bits. What it is a multiple of is a float32 of its row, which stands behind
+// the numbers, as four more.
 struct Code {
     int8_t number;
 };
@@ -48,8 +48,17 @@ inline KV *value_row(KV *values, const Shape &s, int64_t slot, int64_t head, int
 // A key, as `store_row` leaves it, to its place in a tile.
 template <class KV>
 inline void place_key(const KV *key, int64_t dim, KV *tile, int64_t place) {
-    for (int64_t i = 0; i < dim; i++) tile[i * LANES + place] = key[i];
-    if constexpr (SCALE<KV> > 0) std::memcpy(tile + dim * LANES + place * SCALE<KV>, key + dim, sizeof(float));
+    for (int64_t i = 0; i < dim + SCALE<KV>; i++) tile[i * LANES + place] = key[i];
+}
+
+// The scales of sixteen keys, from behind their tile.
+inline Vec scales_behind(const Code *tile) {
+    uint8_t bytes[LANES * sizeof(float)];
+    for (int t = 0; t < LANES; t++)
+        for (int b = 0; b < int(sizeof(float)); b++) bytes[t * sizeof(float) + b] = uint8_t(tile[b * LANES + t].number);
+    float scales[LANES];
+    std::memcpy(scales, bytes, sizeof scales);
+    return load(scales);
 }
 
 // Who sees whom. A row's keys, in order: the cached tokens [first, last), then `extra` ones listed one by one.
@@ -81,10 +90,9 @@ inline void score_tiles(const float *queries, const KV *tiles, int64_t dim, floa
     if constexpr (SCALE<KV> > 0) {
         HEADSTART_UNROLL
         for (int t = 0; t < TILES; t++) {
-            float scales[LANES];
-            std::memcpy(scales, tiles + t * stride_of_tiles + dim * LANES, sizeof scales);
+            const Vec scales = scales_behind(tiles + t * stride_of_tiles + dim * LANES);
             HEADSTART_UNROLL
-            for (int q = 0; q < N; q++) sums[t][q] = sums[t][q] * load(scales);
+            for (int q = 0; q < N; q++) sums[t][q] = sums[t][q] * scales;
         }
     }
     HEADSTART_UNROLL
@@ -300,11 +308,8 @@ void gather(KV *keys, KV *values, const Shape &s, int64_t slot, int64_t base, co
             if (from == to) continue;
             const KV *source = key_tile(keys, s, slot, h, from);
             KV *target = key_tile(keys, s, slot, h, to);
-            for (int64_t d = 0; d < s.dim; d++) target[d * LANES + to % LANES] = source[d * LANES + from % LANES];
-            if constexpr (SCALE<KV> > 0)
-                std::memcpy(target + s.dim * LANES + to % LANES * SCALE<KV>,
-                            source + s.dim * LANES + from % LANES * SCALE<KV>, sizeof(float));
-            const int64_t bytes = (s.dim + SCALE<KV>) * sizeof(KV);
-            std::memcpy(value_row(values, s, slot, h, to), value_row(values, s, slot, h, from), bytes);
+            const int64_t numbers = s.dim + SCALE<KV>;
+            for (int64_t d = 0; d < numbers; d++) target[d * LANES + to % LANES] = source[d * LANES + from % LANES];
+            std::memcpy(value_row(values, s, slot, h, to), value_row(values, s, slot, h, from), numbers * sizeof(KV));
         }
 }

@@ -23,7 +23,7 @@
 #include "blocks.h"
 #include "experts.h"
 #include "latent.h"
-#include "latent_tiles.h"
+#include "attention_tiles.h"
 #include "mixers.h"
 #include "norms.h"
 #include "products.h"
@@ -138,7 +138,7 @@ struct Scratch {
     float *queries;  // of a block, side by side: [dim, BLOCK]
     float *sums;     // of a product: see `sums_of`
     float *states;   // of one tile of a recurrent layer: see `states_of`
-    float *latents;  // of a block of queries by tiles: see `LatentRoom`
+    float *tiles;    // of queries by tiles: see `TilesRoom`
 };
 
 // Row buffers of a forward, kept from call to call: fresh pages would cost more than the work. They are sized before the
@@ -152,7 +152,7 @@ struct Buffers {
     std::vector<float> gated;                         // [z | a | b] of rows: see CHANNEL_RULE
     Mixture mixture;
     std::vector<float> scratch;
-    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0, latents = 0;  // numbers of a thread's scratch
+    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0, tiles = 0;  // numbers of a thread's scratch
 
     template <class T>
     static void grow(std::vector<T> &v, int64_t n) {
@@ -160,26 +160,26 @@ struct Buffers {
     }
 
     // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity` with
-    // queries of `dim`, or has `state_numbers` of states, or of latents by tiles.
+    // queries of `dim`, or has `state_numbers` of states, or `tile_numbers` of attention by tiles.
     void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity, int64_t dim,
-                      int64_t state_numbers = 0, int64_t latent_numbers = 0) {
+                      int64_t state_numbers = 0, int64_t tile_numbers = 0) {
         row = round_up(row_numbers, LANES);
         tokens = capacity ? capacity + LANES : 0;
         queries = BLOCK * dim;
         sums = sums_of(count);
         states = state_numbers ? state_numbers + LANES : 0;
-        latents = latent_numbers;
+        tiles = tile_numbers;
         grow(scratch, std::max(threads, int64_t(1)) * numbers());
     }
 
-    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states + latents; }
+    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states + tiles; }
 
     Scratch of_member(Member &team) {
         float *own = scratch.data() + team.number() * numbers();
         float *scores = own + row, *weights = scores + BLOCK * tokens;
         float *sum = weights + tokens + queries, *state = sum + sums;
         state += (64 - uintptr_t(state) % 64) % 64 / sizeof(float);  // a vector that lies in two cache lines is read twice
-        return Scratch{team, own, scores, weights, weights + tokens, sum, state, own + numbers() - latents};
+        return Scratch{team, own, scores, weights, weights + tokens, sum, state, own + numbers() - tiles};
     }
 };
 
@@ -289,6 +289,15 @@ inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t 
     if (own && layer.norm_after_rotation) norm_row(to, norm, layer.dim, to);
 }
 
+// Whether keys lie as values do, instead of in tiles of sixteen tokens.
+template <class KV>
+inline bool rows_of_keys(int64_t dim) {
+#if defined(HEADSTART_TILES)
+    if (std::is_same_v<KV, BFloat16>) return by_tiles(dim, true);
+#endif
+    return dim < 0;
+}
+
 // Unpack [q | k | v] of each row, norm and rotate q and k, write k and v to their place in the cache. A layer that attends
 // to another's keys has q alone. Of the scratch it takes three heads (normed, rotated, and as it is stored).
 template <class KV>
@@ -321,6 +330,10 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
             store_row(value, s.dim, to);
             float *turned = head + s.dim;
             turn_head(key, layer.k_norm, layer, h, position, head, turned);
+            if (rows_of_keys<KV>(s.dim)) {
+                store_row(turned, s.dim, value_row(keys, s, slot, h, place));
+                continue;
+            }
             KV *stored = (KV *)(turned + s.dim);
             store_row(turned, s.dim, stored);
             place_key(stored, s.dim, key_tile(keys, s, slot, h, place), place % LANES);
@@ -376,13 +389,15 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
     const auto blocks_of = [&](int64_t segment) {
         return ((batch.segments[segment + 1] - batch.segments[segment]) * group + BLOCK - 1) / BLOCK;
     };
+    const How how{layer.scaling, layer.softcap, layer.sinks};
     int64_t tasks = 0;
     for (int64_t segment = 0; segment < batch.segment_count; segment++) tasks += blocks_of(segment) * s.kv_heads;
 #if defined(HEADSTART_TILES)
-    if constexpr (sizeof(KV) == sizeof(BFloat16))
-        if (layer.latent.rank && by_tiles(s.dim, true)) {
-            attend_by_tiles(scratch.team, query, keys, visible, s, layer.latent.rank, layer.scaling, batch.segments,
-                            batch.segment_count, batch.slots, attended, scratch.latents);
+    if constexpr (std::is_same_v<KV, BFloat16>)
+        if (by_tiles(s.dim, true)) {
+            const int64_t rank = layer.latent.rank;
+            attend_by_tiles(scratch.team, query, keys, rank ? keys : values, rank ? rank : s.dim, visible, s, how, batch.segments,
+                            batch.segment_count, batch.slots, attended, scratch.tiles);
             tasks = 0;
         }
 #endif
@@ -393,7 +408,6 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
         const int64_t at = batch.segments[segment] * group + task % blocks * BLOCK;
         const int64_t end = batch.segments[segment + 1] * group;
         const int n = int(end - at < BLOCK ? end - at : BLOCK);
-        const How how{layer.scaling, layer.softcap, layer.sinks};
         const auto attend_by = [&](const auto &scored, const Values<KV> &values) {
             attend_block(query, scored, values, visible, s, how, kv, at, n, attended, scratch.scores, scratch.weights);
         };
@@ -699,7 +713,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
 // All memory of a forward. Throws where there is none.
 void grow(const Model &model, const Batch &batch, Buffers &b) {
     const int64_t padded = round_up(batch.count, 32);
-    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0, scales = 1, latents = 0;
+    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0, scales = 1, tiles = 0;
     const int64_t visits = batch.walks ? batch.walks->visit_begin[batch.segment_count] : 0;
     for (int64_t l = 0; l < model.layer_count; l++) {
         const Layer &layer = model.layers[l];
@@ -712,10 +726,11 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
             for (const Product *p : {of.keys, of.values}) bytes = std::max(bytes, layer.heads * p->row_bytes());
             if (of.query.weights) bytes = std::max(bytes, of.query.row_bytes());
             row = std::max(row, layer.qkv.results);
-#if defined(HEADSTART_TILES)
-            if (by_tiles(layer.dim, model.bf16)) latents = std::max(latents, LatentRoom{layer.dim, of.rank}.numbers());
-#endif
         }
+#if defined(HEADSTART_TILES)
+        const int64_t width = layer.latent.rank ? layer.latent.rank : layer.dim;
+        if (layer.heads && by_tiles(layer.dim, model.bf16)) tiles = std::max(tiles, TilesRoom{layer.dim, width}.numbers());
+#endif
         if (const Mixer &m = layer.mixer; m.kind) {
             heads = std::max(heads, m.heads * m.value_dim);
             if (layer.beside_out.weights) Buffers::grow(b.beside, padded * model.width);
@@ -761,7 +776,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     Buffers::grow(b.y, padded * widest);
     Buffers::grow(b.query, padded * heads);
     Buffers::grow(b.attended, padded * heads);
-    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states, latents);
+    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states, tiles);
 }
 
 // How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and
@@ -998,12 +1013,19 @@ void headstart_gather_latents(void *rows, int bf16, int64_t dim, int64_t capacit
         gather_latents((float *)rows, dim, capacity, slot, base, path, count);
 }
 
+// Whether keys of bf16 lie as values do, [heads, capacity, dim], where heads are so wide.
+int headstart_rows_of_keys(int64_t dim) { return rows_of_keys<BFloat16>(dim); }
+
 // bytes: of a number, 4, 2, or 1 for one that is rounded.
 void headstart_gather(void *keys, void *values, int bytes, int64_t kv_heads, int64_t dim, int64_t capacity,
                       int64_t slot, int64_t base, const int64_t *path, int64_t count) {
     const Shape s{kv_heads, kv_heads, dim, capacity};
     if (bytes == sizeof(Code))
         gather((Code *)keys, (Code *)values, s, slot, base, path, count);
+    else if (bytes == sizeof(BFloat16) && rows_of_keys<BFloat16>(dim))
+        for (int64_t h = 0; h < kv_heads; h++)
+            for (void *rows : {keys, values})
+                gather_latents((BFloat16 *)rows, dim, capacity, slot * kv_heads + h, base, path, count);
     else if (bytes == sizeof(BFloat16))
         gather((BFloat16 *)keys, (BFloat16 *)values, s, slot, base, path, count);
     else

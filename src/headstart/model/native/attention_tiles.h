@@ -1,4 +1,5 @@
-// Latent attention by tiles (AMX): sixteen queries at a time with rows of bf16, where the processor has tiles.
+// Attention by tiles (AMX): sixteen queries at a time with rows of bf16, where the processor has tiles. Keys lie as values do,
+// a row for each token.
 //
 // Each query passes through its text in its own order, CHUNK tokens at a time, counted from the text's first token. After a
 // chunk the sums so far are scaled to the largest score so far (online softmax, arXiv:1805.02867). Tokens that a query does not
@@ -13,32 +14,42 @@
 #if defined(HEADSTART_TILES)
 
 constexpr int64_t CHUNK = 128, STEP = 32;        // tokens; those, and numbers of a row, that a tile instruction sums up
-constexpr int MOST_GROUPS_OF_QUERIES = 4;        // of sixteen, for which a chunk's latents are made ready once
+constexpr int MOST_GROUPS_OF_QUERIES = 4;        // of sixteen, for which a chunk's values are made ready once
 constexpr int64_t TILE = LANES * LANES;          // numbers of four bytes
 
-// Queries of one segment that are attended together, and what each sees: `last` tokens of its slot, then `extra` ones, which
-// there are only where all are of the same row.
+// Queries of one segment that are attended together, and what each sees: the tokens [first, last) of its slot, then `extra` ones,
+// which there are only where all are of the same row. sink: one more score, or `NO_SCORE`.
 struct Together {
     int count;
     const float *query[MOST_GROUPS_OF_QUERIES * LANES];
     float *out[MOST_GROUPS_OF_QUERIES * LANES];
-    int64_t last[MOST_GROUPS_OF_QUERIES * LANES];
+    int64_t first[MOST_GROUPS_OF_QUERIES * LANES], last[MOST_GROUPS_OF_QUERIES * LANES];
+    float sink[MOST_GROUPS_OF_QUERIES * LANES];
     const int64_t *extra;
     int64_t extras;
 
     int groups() const { return (count + LANES - 1) / LANES; }
 };
 
+constexpr float NO_SCORE = -3e38f;  // below all scores, and its difference to itself is 0
+
+// The rows of a slot that a KV head has, `dim` numbers from one to the next. values: the same rows for latent attention, of which
+// the first `width` numbers are the value.
+struct Rows {
+    const BFloat16 *keys, *values;
+    int64_t dim, width;
+};
+
 // A thread's room for all that, in numbers of four bytes.
-struct LatentRoom {
-    int64_t dim, rank;
+struct TilesRoom {
+    int64_t dim, width;
 
     int64_t queries() const { return dim / 2 * LANES; }            // of a group, as products take them
-    int64_t latents() const { return CHUNK * rank / 2; }           // of a chunk, the same
-    int64_t rows() const { return CHUNK * dim / 2; }
-    int64_t sums() const { return LANES * rank; }                  // of a group
+    int64_t values() const { return CHUNK * width / 2; }           // of a chunk, the same
+    int64_t rows() const { return CHUNK * dim; }                   // keys and values, where they do not lie together
+    int64_t sums() const { return LANES * width; }                 // of a group
     int64_t numbers() const {
-        return MOST_GROUPS_OF_QUERIES * (queries() + sums()) + latents() + rows() + CHUNK * LANES * 3 / 2 + LANES;
+        return MOST_GROUPS_OF_QUERIES * (queries() + sums()) + values() + rows() + CHUNK * LANES * 3 / 2 + LANES;
     }
 };
 
@@ -95,13 +106,13 @@ inline void pack_queries(const float *const *queries, int count, int64_t dim, ui
     written();
 }
 
-// The latents of `count` tokens of a chunk by two tokens: [chunk / 32][rank / 16][16 pairs][16 numbers][2]; zeros behind.
-inline void pack_latents(const BFloat16 *rows, int64_t count, int64_t dim, int64_t rank, uint32_t *to) {
+// The values of `count` tokens of a chunk by two tokens: [chunk / 32][width / 16][16 pairs][16 numbers][2]; zeros behind.
+inline void pack_values(const BFloat16 *rows, int64_t count, int64_t dim, int64_t width, uint32_t *to) {
     for (int64_t first = 0; first < count; first += STEP)
         for (int64_t p = 0; p < LANES; p++) {
             const int64_t token = first + 2 * p;
-            uint32_t *pair = to + first / STEP * (rank / LANES) * TILE + p * LANES;
-            for (int64_t i = 0; i < rank; i += LANES, pair += TILE) {
+            uint32_t *pair = to + first / STEP * (width / LANES) * TILE + p * LANES;
+            for (int64_t i = 0; i < width; i += LANES, pair += TILE) {
                 const BFloat16 *own = rows + token * dim + i;
                 const __m512i low = token < count ? finite_words(own) : _mm512_setzero_si512();
                 const __m512i high = token + 1 < count ? finite_words(own + dim) : _mm512_setzero_si512();
@@ -142,9 +153,9 @@ inline void score_by_tiles(const BFloat16 *rows, int64_t tiles, int64_t dim, con
     written();
 }
 
-// sums[16 queries][rank] += weights [steps][16 queries][32 tokens] times latents, as `pack_latents` lays them.
-inline void add_latents(const uint32_t *weights, const uint32_t *latents, int64_t steps, int64_t rank, float *sums) {
-    const int64_t stride = rank * sizeof(float), tiles = rank / LANES;
+// sums[16 queries][width] += weights [steps][16 queries][32 tokens] times values, as `pack_values` lays them.
+inline void add_values(const uint32_t *weights, const uint32_t *values, int64_t steps, int64_t width, float *sums) {
+    const int64_t stride = width * sizeof(float), tiles = width / LANES;
     written();
     for (int64_t at = 0; at < tiles; at += 4) {
         const int64_t side = tiles - at;
@@ -154,7 +165,7 @@ inline void add_latents(const uint32_t *weights, const uint32_t *latents, int64_
         if (side > 2) _tile_loadd(2, own + 2 * LANES, stride);
         if (side > 3) _tile_loadd(3, own + 3 * LANES, stride);
         for (int64_t step = 0; step < steps; step++) {
-            const uint32_t *numbers = latents + (step * tiles + at) * TILE;
+            const uint32_t *numbers = values + (step * tiles + at) * TILE;
             _tile_loadd(4, weights + step * TILE, 64);
             _tile_loadd(6, numbers, 64);
             _tile_dpbf16ps(0, 4, 6);
@@ -179,20 +190,28 @@ inline void add_latents(const uint32_t *weights, const uint32_t *latents, int64_
     written();
 }
 
-// Of sixteen queries: how many tokens each sees, the largest score so far, and the sum of the weights.
+// Of sixteen queries: which tokens each sees, the largest score so far, and the sum of the weights.
 struct Seen {
-    Vec last, peak, total;
-    int64_t least, most;  // of `last`
+    Vec first, last, peak, total;
+    int64_t early, late;   // the first token that any of them sees, and from which on all of them do
+    int64_t least, most;   // of `last`
 };
 
-// The scores [count][16 queries] of the tokens from `first` on become weights, as tiles take them. Returns what the sums so far
+// The scores [count][16 queries] of the tokens from `begin` on become weights, as tiles take them. Returns what the sums so far
 // are to be multiplied by.
-inline Vec weigh(float *scores, int64_t first, int64_t count, float scaling, Seen &seen, uint32_t *weights) {
+inline Vec weigh(float *scores, int64_t begin, int64_t count, const How &how, Seen &seen, uint32_t *weights) {
     Vec peak = seen.peak;
     const Vec none = splat(-INFINITY);
+    const auto only_seen = [&](int64_t token, Vec v, Vec other) {
+        const Vec at = splat(float(token));
+        if (token >= seen.least) v = select(at < seen.last, v, other);
+        if (token < seen.late) v = select(at < seen.first, other, v);
+        return v;
+    };
     for (int64_t t = 0; t < count; t++) {
-        Vec score = load(scores + t * LANES) * scaling;
-        if (first + t >= seen.least) score = select(splat(float(first + t)) < seen.last, score, none);
+        Vec score = load(scores + t * LANES) * how.scaling;
+        if (how.softcap != 0.0f) score = capped(score, how.softcap);
+        score = only_seen(begin + t, score, none);
         store(scores + t * LANES, score);
         peak = larger(score, peak);
     }
@@ -205,8 +224,7 @@ inline Vec weigh(float *scores, int64_t first, int64_t count, float scaling, See
             for (int64_t side = 0; side < 2; side++) {
                 const int64_t t = step + 2 * p + side;
                 if (t >= count) continue;
-                Vec weight = exponential(load(scores + t * LANES) - peak);
-                if (first + t >= seen.least) weight = select(splat(float(first + t)) < seen.last, weight, Vec{});
+                const Vec weight = only_seen(begin + t, exponential(load(scores + t * LANES) - peak), Vec{});
                 total = total + weight;
                 words[side] = rounded_words(weight);
             }
@@ -220,92 +238,109 @@ inline Vec weigh(float *scores, int64_t first, int64_t count, float scaling, See
     return before;
 }
 
-// Attention of queries of one segment to the rows of its slot. room: see `LatentRoom`.
-inline void attend_by_tiles(const Together &all, const BFloat16 *rows, int64_t dim, int64_t rank, float scaling, float *room) {
+// Attention of queries of one segment to rows of its slot. room: see `TilesRoom`.
+inline void attend_by_tiles(const Together &all, const Rows &of, const How &how, float *room) {
     const Tiles tiles(LANES);
-    const LatentRoom sizes{dim, rank};
+    const int64_t dim = of.dim, width = of.width;
+    const TilesRoom sizes{dim, width};
     const int groups = all.groups();
-    uint32_t *queries = (uint32_t *)((uintptr_t(room) + 63) / 64 * 64), *latents = queries + groups * sizes.queries();
-    uint32_t *weights = latents + sizes.latents();
+    uint32_t *queries = (uint32_t *)((uintptr_t(room) + 63) / 64 * 64), *packed = queries + groups * sizes.queries();
+    uint32_t *weights = packed + sizes.values();
     float *scores = (float *)(weights + CHUNK * LANES / 2), *sums = scores + CHUNK * LANES;
-    BFloat16 *own_rows = (BFloat16 *)(sums + groups * sizes.sums());
+    BFloat16 *own_keys = (BFloat16 *)(sums + groups * sizes.sums()), *own_values = own_keys + CHUNK * dim;
     Seen seen[MOST_GROUPS_OF_QUERIES];
-    int64_t end = 0;
+    int64_t begin = INT64_MAX, end = 0;
     for (int g = 0; g < groups; g++) {
         const int from = g * LANES, count = all.count - from < LANES ? all.count - from : LANES;
-        float last[LANES];
-        seen[g] = Seen{{}, splat(-INFINITY), Vec{}, INT64_MAX, 0};
+        float first[LANES], last[LANES], peak[LANES], total[LANES];
+        seen[g] = Seen{{}, {}, {}, {}, INT64_MAX, 0, INT64_MAX, 0};
         for (int q = 0; q < LANES; q++) {
-            const int64_t tokens = all.last[from + (q < count ? q : 0)] + all.extras;
+            const int own = from + (q < count ? q : 0);
+            const int64_t tokens = all.last[own] + all.extras;
+            first[q] = float(all.first[own]);
             last[q] = float(tokens);
-            if (tokens < seen[g].least) seen[g].least = tokens;
-            if (tokens > seen[g].most) seen[g].most = tokens;
+            peak[q] = all.sink[own];
+            total[q] = peak[q] == NO_SCORE ? 0.0f : 1.0f;
+            seen[g].early = std::min(seen[g].early, all.first[own]);
+            seen[g].late = std::max(seen[g].late, all.first[own]);
+            seen[g].least = std::min(seen[g].least, tokens);
+            seen[g].most = std::max(seen[g].most, tokens);
         }
+        seen[g].first = load(first);
         seen[g].last = load(last);
-        if (seen[g].most > end) end = seen[g].most;
+        seen[g].peak = load(peak);
+        seen[g].total = load(total);
+        begin = std::min(begin, seen[g].early / CHUNK * CHUNK);
+        end = std::max(end, seen[g].most);
         pack_queries(all.query + from, count, dim, queries + g * sizes.queries());
     }
     std::memset(sums, 0, groups * sizes.sums() * sizeof(float));
-    for (int64_t first = 0; first < end; first += CHUNK) {
+    for (int64_t first = begin; first < end; first += CHUNK) {
         const int64_t count = end - first < CHUNK ? end - first : CHUNK, run = all.last[0];
-        const BFloat16 *chunk = rows + first * dim;
+        const BFloat16 *keys = of.keys + first * dim, *values = of.values + first * dim;
         if (all.extras && first + count > run) {  // in the order of the text
             for (int64_t t = 0; t < count; t++) {
                 const int64_t token = first + t < run ? first + t : all.extra[first + t - run];
-                std::memcpy(own_rows + t * dim, rows + token * dim, dim * sizeof(BFloat16));
+                std::memcpy(own_keys + t * dim, of.keys + token * dim, dim * sizeof(BFloat16));
+                if (of.values != of.keys)
+                    std::memcpy(own_values + t * dim, of.values + token * dim, width * sizeof(BFloat16));
             }
-            chunk = own_rows;
+            keys = own_keys;
+            values = of.values == of.keys ? own_keys : own_values;
             written();
         }
-        pack_latents(chunk, count, dim, rank, latents);
-        for (int g = 0; g < groups && first < end; g++) {
+        pack_values(values, count, dim, width, packed);
+        for (int g = 0; g < groups; g++) {
             const int64_t most = seen[g].most - first, own = most < count ? most : count;
-            if (own <= 0) continue;
+            if (own <= 0 || first + own <= seen[g].early) continue;
             for (int64_t t = 0; t < own; t += 4 * LANES)
-                score_by_tiles(chunk + t * dim, (own - t + LANES - 1) / LANES, dim, queries + g * sizes.queries(),
+                score_by_tiles(keys + t * dim, (own - t + LANES - 1) / LANES, dim, queries + g * sizes.queries(),
                             scores + t * LANES);
             float before[LANES];
-            store(before, weigh(scores, first, own, scaling, seen[g], weights));
+            store(before, weigh(scores, first, own, how, seen[g], weights));
             float *sum = sums + g * sizes.sums();
-            for (int q = 0; q < LANES && first; q++) {
+            for (int q = 0; q < LANES && first > begin; q++) {
                 if (before[q] == 1.0f) continue;
-                for (int64_t i = 0; i < rank; i += LANES) store(sum + q * rank + i, load(sum + q * rank + i) * before[q]);
+                for (int64_t i = 0; i < width; i += LANES) store(sum + q * width + i, load(sum + q * width + i) * before[q]);
             }
-            add_latents(weights, latents, (own + STEP - 1) / STEP, rank, sum);
+            add_values(weights, packed, (own + STEP - 1) / STEP, width, sum);
         }
     }
     for (int q = 0; q < all.count; q++) {
-        const float *sum = sums + q / LANES * sizes.sums() + q % LANES * rank, inverse = 1.0f / seen[q / LANES].total[q % LANES];
-        for (int64_t i = 0; i < rank; i += LANES) store(all.out[q] + i, load(sum + i) * inverse);
+        const float *sum = sums + q / LANES * sizes.sums() + q % LANES * width, inverse = 1.0f / seen[q / LANES].total[q % LANES];
+        for (int64_t i = 0; i < width; i += LANES) store(all.out[q] + i, load(sum + i) * inverse);
     }
 }
 
-// Attention of all queries of a batch: query and attended [rows, heads, dim].
-inline void attend_by_tiles(Member &team, const float *query, const BFloat16 *stored, const Visible &visible, const Shape &s,
-                            int64_t rank, float scaling, const int64_t *segments, int64_t segment_count, const int64_t *slots,
-                            float *attended, float *room) {
+// Attention of all queries of a batch: query and attended [rows, heads, dim]. keys, values, width: see `Rows`.
+inline void attend_by_tiles(Member &team, const float *query, const BFloat16 *keys, const BFloat16 *values, int64_t width,
+                            const Visible &visible, const Shape &s, const How &how, const int64_t *segments,
+                            int64_t segment_count, const int64_t *slots, float *attended, float *room) {
+    const int64_t group = s.heads / s.kv_heads;
     // by row where rows see tokens one by one, else all rows of a segment
     const auto by_row = [&](int64_t k) { return visible.extra_begin[segments[k + 1]] > visible.extra_begin[segments[k]]; };
     const auto parts = [&](int64_t queries) {
         const int64_t groups = (queries + LANES - 1) / LANES;
         const int64_t most = (groups + MOST_GROUPS_OF_QUERIES - 1) / MOST_GROUPS_OF_QUERIES;
-        return std::max(most, std::min(groups, team.threads()));
+        return std::max(most, std::min(groups, (team.threads() + s.kv_heads - 1) / s.kv_heads));
     };
     const auto tasks_of = [&](int64_t k) {
         const int64_t rows = segments[k + 1] - segments[k];
-        return by_row(k) ? rows * parts(s.heads) : parts(rows * s.heads);
+        return s.kv_heads * (by_row(k) ? rows * parts(group) : parts(rows * group));
     };
     int64_t tasks = 0;
     for (int64_t k = 0; k < segment_count; k++) tasks += tasks_of(k);
     team.pieces(tasks, [&](int64_t task) {
         int64_t k = 0;
         for (; task >= tasks_of(k); k++) task -= tasks_of(k);
-        int64_t from = segments[k] * s.heads, to = segments[k + 1] * s.heads;
+        const int64_t each_head = tasks_of(k) / s.kv_heads, kv = task / each_head;
+        task %= each_head;
+        int64_t from = segments[k] * group, to = segments[k + 1] * group;
         if (by_row(k)) {
-            const int64_t row = segments[k] + task / parts(s.heads);
-            task %= parts(s.heads);
-            from = row * s.heads;
-            to = from + s.heads;
+            const int64_t row = segments[k] + task / parts(group);
+            task %= parts(group);
+            from = row * group;
+            to = from + group;
         }
         const int64_t part = parts(to - from), groups = (to - from + LANES - 1) / LANES;
         const int64_t each = (groups + part - 1) / part * LANES, first = from + task * each, last = std::min(first + each, to);
@@ -313,15 +348,17 @@ inline void attend_by_tiles(Member &team, const float *query, const BFloat16 *st
         all.count = int(std::max(last - first, int64_t(0)));
         if (!all.count) return;
         for (int q = 0; q < all.count; q++) {
-            all.query[q] = query + (first + q) * s.dim;
-            all.out[q] = attended + (first + q) * s.dim;
-            all.last[q] = visible.last[(first + q) / s.heads];
+            const int64_t row = (first + q) / group, head = kv * group + (first + q) % group;
+            all.query[q] = query + (row * s.heads + head) * s.dim;
+            all.out[q] = attended + (row * s.heads + head) * s.dim;
+            all.first[q] = visible.first[row];
+            all.last[q] = visible.last[row];
+            all.sink[q] = how.sinks ? how.sinks[head] : NO_SCORE;
         }
-        const int64_t row = first / s.heads;
+        const int64_t row = first / group, before = (slots[segments[k]] * s.kv_heads + kv) * s.capacity * s.dim;
         all.extras = by_row(k) ? visible.extra_begin[row + 1] - visible.extra_begin[row] : 0;
         all.extra = visible.extra + visible.extra_begin[row];
-        const BFloat16 *rows = stored + slots[segments[k]] * s.capacity * s.dim;
-        attend_by_tiles(all, rows, s.dim, rank, scaling, room);
+        attend_by_tiles(all, Rows{keys + before, values + before, s.dim, width}, how, room);
     });
 }
 
