@@ -31,7 +31,7 @@ struct Together {
     int groups() const { return (count + LANES - 1) / LANES; }
 };
 
-constexpr float NO_SCORE = -3e38f;  // below all scores, and its difference to itself is 0
+constexpr float NO_SCORE = -1e38f;  // below all scores, and its difference to itself is 0
 
 // The rows of a slot that a KV head has, `dim` numbers from one to the next. values: the same rows for latent attention, of which
 // the first `width` numbers are the value.
@@ -62,10 +62,10 @@ inline __m512i rounded_words(Vec v) {  // a NaN need not stay one: the sum that 
 
 inline __m512i paired(__m512i low, __m512i high) { return _mm512_or_si512(low, _mm512_slli_epi32(high, 16)); }
 
-// Sixteen bf16 numbers as words; those that are not finite become 0, as their token's score is none either.
-inline __m512i finite_words(const BFloat16 *from) {
-    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), most = _mm512_set1_epi32(0x7f80);
-    return _mm512_maskz_mov_epi32(_mm512_cmpneq_epi32_mask(_mm512_and_epi32(words, most), most), words);
+// 32 bf16 numbers; those that are not finite become 0, as their token's score is none either.
+inline __m512i finite_numbers(const BFloat16 *from) {
+    const __m512i numbers = _mm512_loadu_si512(from), most = _mm512_set1_epi16(0x7f80);
+    return _mm512_maskz_mov_epi16(_mm512_cmpneq_epi16_mask(_mm512_and_si512(numbers, most), most), numbers);
 }
 
 // Number c of vector r to number r of vector c.
@@ -108,18 +108,34 @@ inline void pack_queries(const float *const *queries, int count, int64_t dim, ui
 
 // The values of `count` tokens of a chunk by two tokens: [chunk / 32][width / 16][16 pairs][16 numbers][2]; zeros behind.
 inline void pack_values(const BFloat16 *rows, int64_t count, int64_t dim, int64_t width, uint32_t *to) {
-    for (int64_t first = 0; first < count; first += STEP)
+    // of the words of two rows, low and high halves of each 128 bits stand side by side: the first 16 numbers' and the others'
+    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    for (int64_t begin = 0; begin < count; begin += STEP)
         for (int64_t p = 0; p < LANES; p++) {
-            const int64_t token = first + 2 * p;
-            uint32_t *pair = to + first / STEP * (width / LANES) * TILE + p * LANES;
-            for (int64_t i = 0; i < width; i += LANES, pair += TILE) {
+            const int64_t token = begin + 2 * p;
+            uint32_t *pair = to + begin / STEP * (width / LANES) * TILE + p * LANES;
+            for (int64_t i = 0; i < width; i += 2 * LANES, pair += 2 * TILE) {
                 const BFloat16 *own = rows + token * dim + i;
-                const __m512i low = token < count ? finite_words(own) : _mm512_setzero_si512();
-                const __m512i high = token + 1 < count ? finite_words(own + dim) : _mm512_setzero_si512();
-                _mm512_store_si512(pair, paired(low, high));
+                const __m512i even = token < count ? finite_numbers(own) : _mm512_setzero_si512();
+                const __m512i odd = token + 1 < count ? finite_numbers(own + dim) : _mm512_setzero_si512();
+                const __m512i low = _mm512_unpacklo_epi16(even, odd), high = _mm512_unpackhi_epi16(even, odd);
+                _mm512_store_si512(pair, _mm512_permutex2var_epi64(low, first, high));
+                if (i + LANES < width) _mm512_store_si512(pair + TILE, _mm512_permutex2var_epi64(low, second, high));
             }
         }
     written();
+}
+
+// e^x to within 1e-5, for weights that are rounded to bf16: 2^n times a polynomial on |r| <= 1/2. NaN stays NaN.
+inline Vec weight_of(Vec x) {
+    const __m512 t = _mm512_mul_ps((__m512)x, _mm512_set1_ps(1.44269504f));
+    const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = _mm512_sub_ps(t, n);
+    __m512 y = _mm512_set1_ps(9.6181291e-3f);
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(5.5504109e-2f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.4022651e-1f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.9314718e-1f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
+    return (Vec)_mm512_scalef_ps(y, n);
 }
 
 // Scores of sixteen queries with four tiles of sixteen tokens, or fewer: [tokens][16 queries].
@@ -197,11 +213,25 @@ struct Seen {
     int64_t least, most;   // of `last`
 };
 
+// Rows that will be needed soon, as bytes: the processor does not foresee the next chunk where a chunk ends.
+struct Ahead {
+    const char *keys, *values;
+    int64_t row, end;
+
+    void fetch(int64_t token) const {
+        for (int64_t byte = token * row; byte < std::min(end, token * row + row); byte += 64) {
+            _mm_prefetch(keys + byte, _MM_HINT_T1);
+            if (values != keys) _mm_prefetch(values + byte, _MM_HINT_T1);
+        }
+    }
+};
+
 // The scores [count][16 queries] of the tokens from `begin` on become weights, as tiles take them. Returns what the sums so far
 // are to be multiplied by.
-inline Vec weigh(float *scores, int64_t begin, int64_t count, const How &how, Seen &seen, uint32_t *weights) {
+inline Vec weigh(float *scores, int64_t begin, int64_t count, const How &how, Seen &seen, const Ahead &ahead,
+                 uint32_t *weights) {
     Vec peak = seen.peak;
-    const Vec none = splat(-INFINITY);
+    const Vec none = splat(NO_SCORE);
     const auto only_seen = [&](int64_t token, Vec v, Vec other) {
         const Vec at = splat(float(token));
         if (token >= seen.least) v = select(at < seen.last, v, other);
@@ -209,13 +239,14 @@ inline Vec weigh(float *scores, int64_t begin, int64_t count, const How &how, Se
         return v;
     };
     for (int64_t t = 0; t < count; t++) {
+        ahead.fetch(t);
         Vec score = load(scores + t * LANES) * how.scaling;
         if (how.softcap != 0.0f) score = capped(score, how.softcap);
         score = only_seen(begin + t, score, none);
         store(scores + t * LANES, score);
         peak = larger(score, peak);
     }
-    const Vec before = exponential(seen.peak - peak);
+    const Vec before = weight_of(seen.peak - peak);
     Vec total = seen.total * before;
     __m512i pairs[LANES];
     for (int64_t step = 0; step < count; step += STEP) {
@@ -224,7 +255,7 @@ inline Vec weigh(float *scores, int64_t begin, int64_t count, const How &how, Se
             for (int64_t side = 0; side < 2; side++) {
                 const int64_t t = step + 2 * p + side;
                 if (t >= count) continue;
-                const Vec weight = only_seen(begin + t, exponential(load(scores + t * LANES) - peak), Vec{});
+                const Vec weight = only_seen(begin + t, weight_of(load(scores + t * LANES) - peak), Vec{});
                 total = total + weight;
                 words[side] = rounded_words(weight);
             }
@@ -289,6 +320,8 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
             values = of.values == of.keys ? own_keys : own_values;
             written();
         }
+        const int64_t row = dim * sizeof(BFloat16), rest = std::max(all.last[0] - first - CHUNK, int64_t(0));
+        Ahead ahead{(const char *)(of.keys + (first + CHUNK) * dim), (const char *)(of.values + (first + CHUNK) * dim), row, rest * row};
         pack_values(values, count, dim, width, packed);
         for (int g = 0; g < groups; g++) {
             const int64_t most = seen[g].most - first, own = most < count ? most : count;
@@ -297,7 +330,8 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
                 score_by_tiles(keys + t * dim, (own - t + LANES - 1) / LANES, dim, queries + g * sizes.queries(),
                             scores + t * LANES);
             float before[LANES];
-            store(before, weigh(scores, first, own, how, seen[g], weights));
+            store(before, weigh(scores, first, own, how, seen[g], ahead, weights));
+            ahead.end = 0;  // once is enough
             float *sum = sums + g * sizes.sums();
             for (int q = 0; q < LANES && first > begin; q++) {
                 if (before[q] == 1.0f) continue;
