@@ -14,44 +14,52 @@
 #if defined(HEADSTART_TILES)
 
 constexpr int64_t CHUNK = 128, STEP = 32;        // tokens; those, and numbers of a row, that a tile instruction sums up
-constexpr int MOST_GROUPS_OF_QUERIES = 4;        // of sixteen, for which a chunk's values are made ready once
+constexpr int MOST_SIXTEENS = 4;                   // of sixteen queries, for which a chunk's values are made ready once
+constexpr int MOST_HEADS = 4;                    // that share a group, each with a few queries
 constexpr int64_t TILE = LANES * LANES;          // numbers of four bytes
-
-// Queries of one segment that are attended together, and what each sees: the tokens [first, last) of its slot, then `extra` ones,
-// which there are only where all are of the same row. sink: one more score, or `NO_SCORE`.
-struct Together {
-    int count;
-    const float *query[MOST_GROUPS_OF_QUERIES * LANES];
-    float *out[MOST_GROUPS_OF_QUERIES * LANES];
-    int64_t first[MOST_GROUPS_OF_QUERIES * LANES], last[MOST_GROUPS_OF_QUERIES * LANES];
-    float sink[MOST_GROUPS_OF_QUERIES * LANES];
-    const int64_t *extra;
-    int64_t extras;
-
-    int groups() const { return (count + LANES - 1) / LANES; }
-};
 
 constexpr float NO_SCORE = -1e38f;  // below all scores, and its difference to itself is 0
 
+// One query, and what it sees: the tokens [first, last) of its slot, then `extra` ones. sink: one more score, or `NO_SCORE`.
+struct Asking {
+    const float *query;
+    float *out;
+    int64_t row, first, last;
+    const int64_t *extra;
+    int64_t extras;
+    float sink;
+};
+
+// Queries of one segment that are attended together: as many of each of `heads` KV heads. Those of several heads fit into a
+// group.
+struct Together {
+    int count, heads;
+    Asking of[MOST_SIXTEENS * LANES];
+
+    int groups() const { return (count + LANES - 1) / LANES; }
+    int of_head() const { return count / heads; }
+};
+
 // The rows of a slot that a KV head has, `dim` numbers from one to the next. values: the same rows for latent attention, of which
-// the first `width` numbers are the value.
+// the first `width` numbers are the value. apart: numbers from one head to the next.
 struct Rows {
     const BFloat16 *keys, *values;
-    int64_t dim, width;
+    int64_t dim, width, apart;
 };
 
 // A thread's room for all that, in numbers of four bytes.
 struct TilesRoom {
     int64_t dim, width;
 
-    int64_t queries() const { return dim / 2 * LANES; }            // of a group, as products take them
+    int64_t queries() const { return dim / 2 * LANES; }            // of a group or a head, as products take them
     int64_t values() const { return CHUNK * width / 2; }           // of a chunk, the same
     int64_t rows() const { return CHUNK * dim; }                   // keys and values, where they do not lie together
     int64_t sums() const { return LANES * width; }                 // of a group
     int64_t numbers() const {
-        return MOST_GROUPS_OF_QUERIES * (queries() + sums()) + values() + rows() + CHUNK * LANES * 3 / 2 + LANES;
+        return MOST_SIXTEENS * (queries() + sums()) + MOST_HEADS * (values() + rows()) + CHUNK * LANES * 3 / 2 + LANES;
     }
 };
+static_assert(MOST_HEADS <= MOST_SIXTEENS);
 
 inline bool by_tiles(int64_t dim, bool bf16) { return bf16 && dim % STEP == 0 && tiles_permitted(); }
 
@@ -88,20 +96,20 @@ inline void transpose(__m512i *v) {
     }
 }
 
-// Sixteen queries, or fewer, by two numbers of each: [dim / 2][16 queries][2].
-inline void pack_queries(const float *const *queries, int count, int64_t dim, uint32_t *to) {
+// The queries [from, to) of sixteen, by two numbers of each: [dim / 2][16 queries][2]; zeros for the others.
+inline void pack_queries(const Asking *all, int from, int to, int64_t dim, uint32_t *packed) {
     __m512i pairs[LANES];
     for (int64_t i = 0; i < dim; i += 2 * LANES) {
         for (int q = 0; q < LANES; q++) {
             pairs[q] = _mm512_setzero_si512();
-            if (q >= count) continue;
+            if (q < from || q >= to) continue;
             BFloat16 numbers[2 * LANES];
-            store(numbers, load(queries[q] + i));
-            store(numbers + LANES, load(queries[q] + i + LANES));
+            store(numbers, load(all[q].query + i));
+            store(numbers + LANES, load(all[q].query + i + LANES));
             pairs[q] = _mm512_loadu_si512(numbers);
         }
         transpose(pairs);
-        for (int p = 0; p < LANES; p++) _mm512_store_si512(to + (i / 2 + p) * LANES, pairs[p]);
+        for (int p = 0; p < LANES; p++) _mm512_store_si512(packed + (i / 2 + p) * LANES, pairs[p]);
     }
     written();
 }
@@ -138,30 +146,33 @@ inline Vec weight_of(Vec x) {
     return (Vec)_mm512_scalef_ps(y, n);
 }
 
-// Scores of sixteen queries with four tiles of sixteen tokens, or fewer: [tokens][16 queries].
-inline void score_by_tiles(const BFloat16 *rows, int64_t tiles, int64_t dim, const uint32_t *queries, float *scores) {
+// Scores of sixteen queries with four tiles of sixteen tokens, or fewer: [tokens][16 queries]. Each query is scored with the keys
+// of its own head: in the queries of another one it is zeros.
+inline void score_by_tiles(const BFloat16 *rows, int64_t tiles, int64_t dim, int heads, int64_t apart_heads,
+                           const uint32_t *queries, float *scores) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     const int64_t stride = dim * sizeof(BFloat16), apart = LANES * dim;
-    for (int64_t i = 0; i < dim; i += STEP, queries += TILE) {
-        _tile_loadd(6, queries, 64);
-        _tile_loadd(4, rows + i, stride);
-        _tile_dpbf16ps(0, 4, 6);
-        if (tiles > 1) {
-            _tile_loadd(5, rows + apart + i, stride);
-            _tile_dpbf16ps(1, 5, 6);
+    for (int head = 0; head < heads; head++, rows += apart_heads)
+        for (int64_t i = 0; i < dim; i += STEP, queries += TILE) {
+            _tile_loadd(6, queries, 64);
+            _tile_loadd(4, rows + i, stride);
+            _tile_dpbf16ps(0, 4, 6);
+            if (tiles > 1) {
+                _tile_loadd(5, rows + apart + i, stride);
+                _tile_dpbf16ps(1, 5, 6);
+            }
+            if (tiles > 2) {
+                _tile_loadd(4, rows + 2 * apart + i, stride);
+                _tile_dpbf16ps(2, 4, 6);
+            }
+            if (tiles > 3) {
+                _tile_loadd(5, rows + 3 * apart + i, stride);
+                _tile_dpbf16ps(3, 5, 6);
+            }
         }
-        if (tiles > 2) {
-            _tile_loadd(4, rows + 2 * apart + i, stride);
-            _tile_dpbf16ps(2, 4, 6);
-        }
-        if (tiles > 3) {
-            _tile_loadd(5, rows + 3 * apart + i, stride);
-            _tile_dpbf16ps(3, 5, 6);
-        }
-    }
     _tile_stored(0, scores, 64);
     if (tiles > 1) _tile_stored(1, scores + TILE, 64);
     if (tiles > 2) _tile_stored(2, scores + 2 * TILE, 64);
@@ -169,7 +180,8 @@ inline void score_by_tiles(const BFloat16 *rows, int64_t tiles, int64_t dim, con
     written();
 }
 
-// sums[16 queries][width] += weights [steps][16 queries][32 tokens] times values, as `pack_values` lays them.
+// sums[queries][width] += weights [steps][16 queries][32 tokens] times values, as `pack_values` lays them; of as many queries as
+// the rows of tiles.
 inline void add_values(const uint32_t *weights, const uint32_t *values, int64_t steps, int64_t width, float *sums) {
     const int64_t stride = width * sizeof(float), tiles = width / LANES;
     written();
@@ -213,16 +225,19 @@ struct Seen {
     int64_t least, most;   // of `last`
 };
 
-// Rows that will be needed soon, as bytes: the processor does not foresee the next chunk where a chunk ends.
+// What will be needed soon: the processor does not foresee the next chunk where a chunk ends. token, tokens: of that one.
 struct Ahead {
-    const char *keys, *values;
-    int64_t row, end;
+    const Rows &of;
+    int heads;
+    int64_t token, tokens;
 
-    void fetch(int64_t token) const {
-        for (int64_t byte = token * row; byte < std::min(end, token * row + row); byte += 64) {
-            _mm_prefetch(keys + byte, _MM_HINT_T1);
-            if (values != keys) _mm_prefetch(values + byte, _MM_HINT_T1);
-        }
+    void fetch(int64_t t) const {
+        if (t >= tokens) return;
+        for (int head = 0; head < heads; head++)
+            for (int64_t i = (token + t) * of.dim; i < (token + t + 1) * of.dim; i += 32) {
+                _mm_prefetch((const char *)(of.keys + head * of.apart + i), _MM_HINT_T1);
+                if (of.values != of.keys) _mm_prefetch((const char *)(of.values + head * of.apart + i), _MM_HINT_T1);
+            }
     }
 };
 
@@ -273,76 +288,121 @@ inline Vec weigh(float *scores, int64_t begin, int64_t count, const How &how, Se
 inline void attend_by_tiles(const Together &all, const Rows &of, const How &how, float *room) {
     const Tiles tiles(LANES);
     const int64_t dim = of.dim, width = of.width;
+    const bool apart = of.values != of.keys;
     const TilesRoom sizes{dim, width};
-    const int groups = all.groups();
-    uint32_t *queries = (uint32_t *)((uintptr_t(room) + 63) / 64 * 64), *packed = queries + groups * sizes.queries();
-    uint32_t *weights = packed + sizes.values();
+    const int groups = all.groups(), heads = all.heads, own_of = all.of_head();
+    uint32_t *queries = (uint32_t *)((uintptr_t(room) + 63) / 64 * 64), *packed = queries + MOST_SIXTEENS * sizes.queries();
+    uint32_t *weights = packed + MOST_HEADS * sizes.values();
     float *scores = (float *)(weights + CHUNK * LANES / 2), *sums = scores + CHUNK * LANES;
-    BFloat16 *own_keys = (BFloat16 *)(sums + groups * sizes.sums()), *own_values = own_keys + CHUNK * dim;
-    Seen seen[MOST_GROUPS_OF_QUERIES];
-    int64_t begin = INT64_MAX, end = 0;
-    for (int g = 0; g < groups; g++) {
-        const int from = g * LANES, count = all.count - from < LANES ? all.count - from : LANES;
-        float first[LANES], last[LANES], peak[LANES], total[LANES];
-        seen[g] = Seen{{}, {}, {}, {}, INT64_MAX, 0, INT64_MAX, 0};
+    BFloat16 *own_rows = (BFloat16 *)(sums + MOST_SIXTEENS * sizes.sums());
+    Seen seen[MOST_SIXTEENS];
+    int64_t begin = INT64_MAX, end = 0, shared = INT64_MAX;
+    bool extras = false;
+    for (int q = 0; q < all.count; q++) {
+        begin = std::min(begin, all.of[q].first / CHUNK * CHUNK);
+        end = std::max(end, all.of[q].last);
+        shared = std::min(shared, all.of[q].last / CHUNK * CHUNK);
+        extras |= all.of[q].extras > 0;
+    }
+    if (extras) end = std::max(begin, shared);  // what lies behind is seen by each row in an order of its own
+    // only: of the queries of one row, which see their extra tokens too, behind the others; or -1
+    const auto see = [&](int g, int64_t only, Seen &seen) {
+        float first[LANES], last[LANES];
+        seen.early = seen.least = INT64_MAX;
+        seen.late = seen.most = 0;
         for (int q = 0; q < LANES; q++) {
-            const int own = from + (q < count ? q : 0);
-            const int64_t tokens = all.last[own] + all.extras;
-            first[q] = float(all.first[own]);
-            last[q] = float(tokens);
-            peak[q] = all.sink[own];
-            total[q] = peak[q] == NO_SCORE ? 0.0f : 1.0f;
-            seen[g].early = std::min(seen[g].early, all.first[own]);
-            seen[g].late = std::max(seen[g].late, all.first[own]);
-            seen[g].least = std::min(seen[g].least, tokens);
-            seen[g].most = std::max(seen[g].most, tokens);
+            const Asking &own = all.of[std::min(g * LANES + q, all.count - 1)];
+            const bool sees = only < 0 || own.row == only;
+            const int64_t from = sees ? own.first : int64_t(1) << 24, to = own.last + (only < 0 ? 0 : own.extras);
+            first[q] = float(from);
+            last[q] = float(to);
+            seen.late = std::max(seen.late, from);
+            if (!sees) continue;
+            seen.early = std::min(seen.early, from);
+            seen.least = std::min(seen.least, to);
+            seen.most = std::max(seen.most, to);
         }
-        seen[g].first = load(first);
-        seen[g].last = load(last);
+        seen.first = load(first);
+        seen.last = load(last);
+    };
+    for (int g = 0; g < groups; g++) {
+        float peak[LANES], total[LANES];
+        see(g, -1, seen[g]);
+        for (int q = 0; q < LANES; q++) {
+            peak[q] = all.of[std::min(g * LANES + q, all.count - 1)].sink;
+            total[q] = peak[q] == NO_SCORE ? 0.0f : 1.0f;
+        }
         seen[g].peak = load(peak);
         seen[g].total = load(total);
-        begin = std::min(begin, seen[g].early / CHUNK * CHUNK);
-        end = std::max(end, seen[g].most);
-        pack_queries(all.query + from, count, dim, queries + g * sizes.queries());
+        if (heads == 1) pack_queries(all.of + g * LANES, 0, std::min(all.count - g * LANES, LANES), dim, queries + g * sizes.queries());
     }
+    for (int head = 0; head < heads && heads > 1; head++)
+        pack_queries(all.of, head * own_of, (head + 1) * own_of, dim, queries + head * sizes.queries());
     std::memset(sums, 0, groups * sizes.sums() * sizeof(float));
-    for (int64_t first = begin; first < end; first += CHUNK) {
-        const int64_t count = end - first < CHUNK ? end - first : CHUNK, run = all.last[0];
-        const BFloat16 *keys = of.keys + first * dim, *values = of.values + first * dim;
-        if (all.extras && first + count > run) {  // in the order of the text
-            for (int64_t t = 0; t < count; t++) {
-                const int64_t token = first + t < run ? first + t : all.extra[first + t - run];
-                std::memcpy(own_keys + t * dim, of.keys + token * dim, dim * sizeof(BFloat16));
-                if (of.values != of.keys)
-                    std::memcpy(own_values + t * dim, of.values + token * dim, width * sizeof(BFloat16));
-            }
-            keys = own_keys;
-            values = of.values == of.keys ? own_keys : own_values;
-            written();
+    // A group passes through `count` tokens from `first` on, whose values are packed.
+    const auto pass = [&](int g, const Rows &chunk, int64_t first, int64_t count, Seen &seen, const Ahead &ahead) {
+        for (int64_t t = 0; t < count; t += 4 * LANES)
+            score_by_tiles(chunk.keys + t * dim, (count - t + LANES - 1) / LANES, dim, heads, chunk.apart,
+                           queries + g * sizes.queries(), scores + t * LANES);
+        float before[LANES], *sum = sums + g * sizes.sums();
+        store(before, weigh(scores, first, count, how, seen, ahead, weights));
+        for (int q = 0; q < LANES; q++) {
+            if (before[q] == 1.0f || g * LANES + q >= all.count) continue;
+            for (int64_t i = 0; i < width; i += LANES) store(sum + q * width + i, load(sum + q * width + i) * before[q]);
         }
-        const int64_t row = dim * sizeof(BFloat16), rest = std::max(all.last[0] - first - CHUNK, int64_t(0));
-        Ahead ahead{(const char *)(of.keys + (first + CHUNK) * dim), (const char *)(of.values + (first + CHUNK) * dim), row, rest * row};
-        pack_values(values, count, dim, width, packed);
+        const int64_t steps = (count + STEP - 1) / STEP;
+        if (heads == 1) {
+            add_values(weights, packed, steps, width, sum);
+            return;
+        }
+        const Tiles few(own_of);
+        for (int head = 0; head < heads; head++)
+            add_values(weights + head * own_of * LANES, packed + head * sizes.values(), steps, width, sum + head * own_of * width);
+    };
+    const auto pack = [&](const Rows &chunk, int64_t count) {
+        for (int head = 0; head < heads; head++)
+            pack_values(chunk.values + head * chunk.apart, count, dim, width, packed + head * sizes.values());
+    };
+    for (int64_t first = begin; first < end; first += CHUNK) {
+        const int64_t count = std::min(end - first, CHUNK), next = first + CHUNK;
+        const Rows chunk{of.keys + first * dim, of.values + first * dim, dim, width, of.apart};
+        Ahead ahead{of, heads, next, std::min(end - next, CHUNK)};
+        pack(chunk, count);
         for (int g = 0; g < groups; g++) {
-            const int64_t most = seen[g].most - first, own = most < count ? most : count;
+            const int64_t own = std::min(seen[g].most - first, count);
             if (own <= 0 || first + own <= seen[g].early) continue;
-            for (int64_t t = 0; t < own; t += 4 * LANES)
-                score_by_tiles(keys + t * dim, (own - t + LANES - 1) / LANES, dim, queries + g * sizes.queries(),
-                            scores + t * LANES);
-            float before[LANES];
-            store(before, weigh(scores, first, own, how, seen[g], ahead, weights));
-            ahead.end = 0;  // once is enough
-            float *sum = sums + g * sizes.sums();
-            for (int q = 0; q < LANES && first > begin; q++) {
-                if (before[q] == 1.0f) continue;
-                for (int64_t i = 0; i < width; i += LANES) store(sum + q * width + i, load(sum + q * width + i) * before[q]);
-            }
-            add_values(weights, packed, (own + STEP - 1) / STEP, width, sum);
+            pass(g, chunk, first, own, seen[g], ahead);
+            ahead.tokens = 0;  // once is enough
         }
     }
+    for (int g = 0; g < groups && extras; g++)
+        for (int q = g * LANES; q < std::min((g + 1) * LANES, all.count); q++) {
+            const Asking &own = all.of[q];
+            bool done = false;  // by an earlier query of the same row
+            for (int other = g * LANES; other < q; other++) done |= all.of[other].row == own.row;
+            if (done) continue;
+            Seen only = seen[g];
+            see(g, own.row, only);
+            for (int64_t first = std::max(end, own.first / CHUNK * CHUNK); first < own.last + own.extras; first += CHUNK) {
+                const int64_t count = std::min(own.last + own.extras - first, CHUNK);
+                Rows chunk{own_rows, apart ? own_rows + CHUNK * dim : own_rows, dim, width, CHUNK * dim * 2};
+                for (int head = 0; head < heads; head++)
+                    for (int64_t t = 0; t < count; t++) {
+                        const int64_t token = first + t < own.last ? first + t : own.extra[first + t - own.last];
+                        const int64_t from = head * of.apart + token * dim, to = head * chunk.apart + t * dim;
+                        std::memcpy(own_rows + to, of.keys + from, dim * sizeof(BFloat16));
+                        if (apart) std::memcpy(own_rows + CHUNK * dim + to, of.values + from, dim * sizeof(BFloat16));
+                    }
+                written();
+                pack(chunk, count);
+                pass(g, chunk, first, count, only, Ahead{of, heads, 0, 0});
+            }
+            seen[g].peak = only.peak;
+            seen[g].total = only.total;
+        }
     for (int q = 0; q < all.count; q++) {
-        const float *sum = sums + q / LANES * sizes.sums() + q % LANES * width, inverse = 1.0f / seen[q / LANES].total[q % LANES];
-        for (int64_t i = 0; i < width; i += LANES) store(all.out[q] + i, load(sum + i) * inverse);
+        const float *sum = sums + q * width, inverse = 1.0f / seen[q / LANES].total[q % LANES];
+        for (int64_t i = 0; i < width; i += LANES) store(all.of[q].out + i, load(sum + i) * inverse);
     }
 }
 
@@ -350,49 +410,38 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
 inline void attend_by_tiles(Member &team, const float *query, const BFloat16 *keys, const BFloat16 *values, int64_t width,
                             const Visible &visible, const Shape &s, const How &how, const int64_t *segments,
                             int64_t segment_count, const int64_t *slots, float *attended, float *room) {
-    const int64_t group = s.heads / s.kv_heads;
-    // by row where rows see tokens one by one, else all rows of a segment
-    const auto by_row = [&](int64_t k) { return visible.extra_begin[segments[k + 1]] > visible.extra_begin[segments[k]]; };
-    const auto parts = [&](int64_t queries) {
-        const int64_t groups = (queries + LANES - 1) / LANES;
-        const int64_t most = (groups + MOST_GROUPS_OF_QUERIES - 1) / MOST_GROUPS_OF_QUERIES;
+    const int64_t group = s.heads / s.kv_heads, apart = s.capacity * s.dim;
+    const auto queries_of = [&](int64_t k) { return (segments[k + 1] - segments[k]) * group; };  // of a KV head
+    // KV heads whose queries make up a group, where threads are busy without more tasks than that
+    const auto heads_of = [&](int64_t k) {
+        const int64_t fit = std::min(LANES / queries_of(k), s.kv_heads * segment_count / team.threads());
+        return std::max(int64_t(1), std::min({fit, int64_t(MOST_HEADS), s.kv_heads}));
+    };
+    const auto parts = [&](int64_t k) {
+        const int64_t groups = (queries_of(k) + LANES - 1) / LANES, most = (groups + MOST_SIXTEENS - 1) / MOST_SIXTEENS;
         return std::max(most, std::min(groups, (team.threads() + s.kv_heads - 1) / s.kv_heads));
     };
-    const auto tasks_of = [&](int64_t k) {
-        const int64_t rows = segments[k + 1] - segments[k];
-        return s.kv_heads * (by_row(k) ? rows * parts(group) : parts(rows * group));
-    };
+    const auto tasks_of = [&](int64_t k) { return (s.kv_heads + heads_of(k) - 1) / heads_of(k) * parts(k); };
     int64_t tasks = 0;
     for (int64_t k = 0; k < segment_count; k++) tasks += tasks_of(k);
     team.pieces(tasks, [&](int64_t task) {
         int64_t k = 0;
         for (; task >= tasks_of(k); k++) task -= tasks_of(k);
-        const int64_t each_head = tasks_of(k) / s.kv_heads, kv = task / each_head;
-        task %= each_head;
-        int64_t from = segments[k] * group, to = segments[k + 1] * group;
-        if (by_row(k)) {
-            const int64_t row = segments[k] + task / parts(group);
-            task %= parts(group);
-            from = row * group;
-            to = from + group;
-        }
-        const int64_t part = parts(to - from), groups = (to - from + LANES - 1) / LANES;
-        const int64_t each = (groups + part - 1) / part * LANES, first = from + task * each, last = std::min(first + each, to);
+        const int64_t part = parts(k), kv = task / part * heads_of(k), groups = (queries_of(k) + LANES - 1) / LANES;
+        const int64_t each = (groups + part - 1) / part * LANES, first = task % part * each;
+        const int64_t count = std::min(each, queries_of(k) - first);
+        if (count <= 0) return;
         Together all;
-        all.count = int(std::max(last - first, int64_t(0)));
-        if (!all.count) return;
+        all.heads = int(std::min(heads_of(k), s.kv_heads - kv));
+        all.count = int(count * all.heads);
         for (int q = 0; q < all.count; q++) {
-            const int64_t row = (first + q) / group, head = kv * group + (first + q) % group;
-            all.query[q] = query + (row * s.heads + head) * s.dim;
-            all.out[q] = attended + (row * s.heads + head) * s.dim;
-            all.first[q] = visible.first[row];
-            all.last[q] = visible.last[row];
-            all.sink[q] = how.sinks ? how.sinks[head] : NO_SCORE;
+            const int64_t at = first + q % count, row = segments[k] + at / group, head = (kv + q / count) * group + at % group;
+            const int64_t own = (row * s.heads + head) * s.dim, extra = visible.extra_begin[row];
+            all.of[q] = Asking{query + own, attended + own, row, visible.first[row], visible.last[row], visible.extra + extra,
+                               visible.extra_begin[row + 1] - extra, how.sinks ? how.sinks[head] : NO_SCORE};
         }
-        const int64_t row = first / group, before = (slots[segments[k]] * s.kv_heads + kv) * s.capacity * s.dim;
-        all.extras = by_row(k) ? visible.extra_begin[row + 1] - visible.extra_begin[row] : 0;
-        all.extra = visible.extra + visible.extra_begin[row];
-        attend_by_tiles(all, Rows{keys + before, values + before, s.dim, width}, how, room);
+        const int64_t before = (slots[segments[k]] * s.kv_heads + kv) * apart;
+        attend_by_tiles(all, Rows{keys + before, values + before, s.dim, width, apart}, how, room);
     });
 }
 
