@@ -1,8 +1,9 @@
 """The cache of the row kernels, what a forward hands to them, and the forward.
 
 keys[layer]: [slots, heads, capacity / 16, dim, 16], in tiles of sixteen tokens, so that sixteen scores are one vector;
-values[layer]: [slots, heads, capacity, dim]. Where attention is by the processor's tiles, keys of bf16 lie as values do, and
-so do rows of latent attention, which are keys without values. States of recurrent layers: [heads, tiles of columns, keys, tile].
+values[layer]: [slots, heads, capacity, dim]. Where attention is by the processor's tiles, keys of bf16 lie as values
+do, and so do rows of latent attention, which are keys without values. States of recurrent layers: [heads, tiles of
+columns, keys, tile].
 """
 
 from __future__ import annotations
