@@ -13,6 +13,7 @@ from headstart.base.as_json import as_json as plain
 from headstart.base.errors import HeadstartError
 from headstart.base.machine import cpu_name
 from headstart.base.options import option
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.options import command, only
 from headstart.commands.terminal import facts_table, messages, note, output, print_error
@@ -176,13 +177,14 @@ def _format(each: Format, found: Info) -> str:
 
 
 def _memory(found: Info) -> str:
-    slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
+    slots = counted(found.slots, "slot")
     states = f", {_bytes(found.states)} of them states" if found.states else ""
     cache = f"{slots} x {_bytes(found.cache)} of cache for {found.context:,} tokens{states}"
     fits = "fits in" if found.needed <= found.free else "does not fit in"
     beside = f" beside the {_bytes(found.mapped)} of experts that lie in a file" if found.mapped else ""
     weights = f"{_bytes(found.formats[0].weights - found.mapped)} of weights{beside}"
-    return f"{weights} + {cache} = {_bytes(found.needed)}, which {fits} the {_bytes(found.free)} that are free"
+    rows = f" + {_bytes(found.rows)} for the rows of a forward" if found.rows else ""
+    return f"{weights} + {cache}{rows} = {_bytes(found.needed)}, which {fits} the {_bytes(found.free)} that are free"
 
 
 def _packed(found: Info) -> Iterator[tuple[str, str]]:

@@ -77,6 +77,7 @@ class Checkpoint:
         trust_remote_code: bool = False,
         probe: Literal["kept", "always"] = "kept",
         packed_file: bool = True,
+        kv_cache_dtype: str = "auto",
     ) -> None:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
@@ -89,6 +90,8 @@ class Checkpoint:
             self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
             self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
         self.dtype = loading.choose_dtype(dtype, self.config, device)
+        self.cache_dtype = loading.choose_cache_dtype(kv_cache_dtype, self.config, self.dtype, device)
+        """Of keys and values."""
         self.limit = loading.context_limit(self.config)
         self.length = self._length(max_length, role)
         """Tokens of a prompt and its text together, at most."""
@@ -155,7 +158,7 @@ class Checkpoint:
         if packed is not None and packed.spares_memory and packed.can_be():
             in_file = packed.bytes
         cache, states = (
-            sizes(self.config, self.dtype, slots=slots, length=self.length)
+            sizes(self.config, self.cache_dtype, slots=slots, length=self.length)
             for sizes in (loading.cache_bytes, loading.state_bytes)
         )
         own = 0
@@ -267,7 +270,10 @@ class Checkpoint:
             packed=bool(blocks),
         )
         keeps = self._kept.keeps(self.config)
-        made = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps, packed=packed)
+        made = ModelRunner(
+            model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps, packed=packed,
+            cache_dtype=self.cache_dtype,
+        )  # fmt: skip
         if keeps and made.passed is not None and made.memory() >= WORTH_KEEPING:
             self._keep(self._conditions(rounded, blocks), made.passed)
         return made
@@ -294,8 +300,9 @@ class Checkpoint:
         try:
             model = kept_model(self.source, self.config, self.dtype, passed)
             return ModelRunner(
-                model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed, packed=packed
-            )
+                model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed, packed=packed,
+                cache_dtype=self.cache_dtype,
+            )  # fmt: skip
         except NotEnoughMemory:
             raise
         except MemoryError as error:

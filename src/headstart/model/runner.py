@@ -53,13 +53,14 @@ class ModelRunner:
         passed: Passed | None = None,
         listing: bool = False,
         packed: PackedFile | None = None,
+        cache_dtype: torch.dtype | None = None,
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
         of these that takes the model. `quantize`: None, "int8", "int4" or "int8-grouped" (which only the row kernels
         run), or "auto" for int8 where they run it. `blocks`: what the model's matrices are in a GGUF file or a
         quantised checkpoint. `passed`: how this model passed the probe before, if it is one that was kept; the probe is
         then not run, and what was kept is compared. `listing`: find out what `passed` says. `packed`: where weights
-        lie in a file, or may."""
+        lie in a file, or may. `cache_dtype`: of keys and values, the model's or torch.int8."""
         self.model = model
         self.blocks = blocks
         self.config = model.config
@@ -68,6 +69,8 @@ class ModelRunner:
         self.vocab_size = int(text.vocab_size)
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self.cache_dtype = self.dtype if cache_dtype is None else cache_dtype
+        """Of keys and values. Where they are rounded, the distribution is that of the model on rounded ones."""
         self.media_tokens = media_tokens(model.config)
         """Tokens that no prompt may hold, and what each stands for: an image, say, which this model does not see."""
         limit = context_limit(model.config)
@@ -179,11 +182,12 @@ class ModelRunner:
 
     def new_cache(self, slots: int) -> Slots:
         """An empty cache of this model's shape."""
-        return self._decoder.new_cache(slots, self.max_length)
+        return self._decoder.new_cache(slots, self.max_length, self.cache_dtype)
 
     def cache_bytes(self, slots: int) -> int:
         """Bytes of such a cache."""
-        return cache_bytes(self.shapes, self._decoder.states, slots=slots, capacity=self.max_length, dtype=self.dtype)
+        states = self._decoder.states
+        return cache_bytes(self.shapes, states, slots=slots, capacity=self.max_length, dtype=self.cache_dtype)
 
     def weights(self) -> Iterable[Tensor]:
         """All tensors it holds; some may share their memory."""

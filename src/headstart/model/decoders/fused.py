@@ -126,8 +126,9 @@ class FusedDecoder:
             return None
         return cls(model, recipe, length, kind, None if packed is None else packed.file(model, recipe, kind))
 
-    def new_cache(self, slots: int, capacity: int) -> Slots:
-        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, states=self.states)
+    def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
+        dtype = self._dtype if dtype is None else dtype
+        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=dtype, states=self.states)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         model = self._model

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headstart.base.errors import InvalidOption
 from headstart.model.cache import KVCache, LayerShape, Slots
-from headstart.model.decoders import parts
+from headstart.model.decoders import parts, refuse_rounded
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits
 from headstart.model.decoders.latent import TensorLatent
@@ -83,7 +83,8 @@ class LeanDecoder:
             return None
         return cls(model, recipe, length)
 
-    def new_cache(self, slots: int, capacity: int) -> Slots:
+    def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
+        refuse_rounded(dtype, self.name)
         sizes = {"slots": slots, "capacity": capacity}
         return KVCache(self.shapes, **sizes, dtype=self._dtype, device=self._device, states=self.states)
 

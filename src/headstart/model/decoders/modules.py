@@ -9,11 +9,12 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor
 
 from headstart.base.errors import InvalidBatch
 from headstart.model.cache import NO_STATES, KVCache, LayerShape, Slots
-from headstart.model.decoders import linears
+from headstart.model.decoders import linears, refuse_rounded
 from headstart.model.decoders.attention import attending
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
@@ -67,7 +68,8 @@ class ModulesDecoder:
         linears.prepare(model, quantize, kept)
         return cls(model, shapes, quantize)
 
-    def new_cache(self, slots: int, capacity: int) -> Slots:
+    def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
+        refuse_rounded(dtype, self.name)
         model = self._model
         return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=model.dtype, device=model.device)
 
