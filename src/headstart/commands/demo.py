@@ -16,6 +16,7 @@ from rich.text import Text
 
 from headstart.base.errors import InvalidPrompt
 from headstart.base.options import option
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.options import command, only
 from headstart.commands.replay import Comparison, Pair, coloured, legend, measure, pace, replay
@@ -107,7 +108,7 @@ def demo(
         conclude()
     except KeyboardInterrupt:
         if pairs:
-            console.print(f"\nstopped: the figures are of {len(pairs)} of {len(prompts)} prompts")
+            console.print(f"\nstopped: the figures are of {len(pairs)} of {counted(len(prompts), 'prompt')}")
             conclude()
         else:
             console.print("\nstopped before a prompt was measured both ways, so there are no figures")
@@ -131,7 +132,7 @@ def _introduce(engine: Engine, sampling: Sampling, console: Console) -> None:
     console.print(
         f"{facts['dtype']} on {facts['device']} with {facts['threads']} threads · {distribution} · "
         f"one prompt at a time, "
-        f"up to {sampling.max_tokens} tokens",
+        f"up to {counted(sampling.max_tokens, 'token')}",
         style="dim",
     )
     if console.is_terminal:
