@@ -109,9 +109,11 @@ def _acceptance(page: Page, rows: Sequence[Row]) -> None:
         if known:
             series[row.server] = ([float(place) for place, _ in known], [value for _, value in known])
     if series:
+        name, (places, shares) = next(iter(series.items()))
         page.figure(
-            charts.lines(series, x="position in the draft", y="accepted, once all before it were"),
-            caption="Conditional acceptance by position, where it is known.",
+            charts.lines(series, x="position in the draft", y="accepted, once all before it were", shares=True),
+            caption=f"Conditional acceptance by position, where it is known. {name}: {shares[0]:.0%} at position "
+            f"{places[0]:g}, {shares[-1]:.0%} at position {places[-1]:g}.",
             alt="A line per server: how often the first, second, ... guess was right.",
         )
 
@@ -143,7 +145,12 @@ def _history(page: Page, history: Mapping[str, Sequence[Window]]) -> None:
                 series[name] = ([x for x, _ in points], [math.nan if each is None else each for _, each in points])
         if series:
             figure = charts.lines(series, x="minutes before the last look", y=y)
-            page.figure(figure, caption=caption, alt=f"{y}, a line per server")
+            last = ", ".join(
+                f"{name} {values[-1]:.3g}" for name, (_, values) in series.items() if values[-1] == values[-1]
+            )
+            page.figure(
+                figure, caption=f"{caption} At the last look: {last or 'nothing known'}.", alt=f"{y}, a line per server"
+            )
 
 
 def _drift(page: Page, rows: Sequence[Row]) -> None:

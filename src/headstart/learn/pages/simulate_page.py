@@ -54,12 +54,12 @@ def _assumptions(page: Page, found: WhatIf) -> None:
 def _by_length(page: Page, found: WhatIf) -> None:
     page.heading("How long a draft?")
     series: dict[str, Any] = {a.name: (list(range(len(a.speedup_by_k))), list(a.speedup_by_k)) for a in found.answers}
-    peaks = (f"{a.name} is best at K = {a.best.k} with {a.best.speedup:.2f}" for a in found.answers)
+    peaks = "; ".join(f"{a.name} is best at K = {a.best.k} with {a.best.speedup:.2f}" for a in found.answers)
     marks = [charts.Mark(a.k, a.speedup, f"K = {a.k}") for a in found.answers]
     page.figure(
         charts.lines(series, x="K, draft tokens per round", y="speedup over the baseline", marks=marks, reference=1.0),
-        caption="K = 0 is plain decoding. A longer draft costs more, and its last tokens are seldom reached.",
-        alt="Speedup by draft length: " + "; ".join(peaks),
+        caption=f"{peaks}. K = 0 is plain decoding; the last tokens of a long draft are seldom reached.",
+        alt=f"Speedup by draft length: {peaks}",
     )
 
 
@@ -83,7 +83,8 @@ def _batches(page: Page, compared: Batches) -> None:
     }
     page.figure(
         charts.lines(series, x="requests in a batch", y="speedup over the baseline", reference=1.0),
-        caption="Below 1 plain decoding is faster; the best K may be 0.",
+        caption=f"K = {compared.k} pays up to batch {compared.pays_up_to}. Below 1 plain decoding is faster; the best "
+        "K may be 0.",
         alt="; ".join(f"batch {row.batch}: {row.speedup:.2f}" for row in compared.rows),
     )
 
@@ -98,6 +99,7 @@ def _temperatures(page: Page, heat: Temperatures) -> None:
     of_each = ("alpha, drawn", "best K", "speedup", "alpha, likeliest", "best K, likeliest", "speedup, likeliest")
     names = ["temperature", *of_each]
     page.table(names, rows, formats=dict.fromkeys([names[1], names[3], names[4], names[6]], _TWO))
+    hottest = heat.rows[-1]
     xs = [row.temperature for row in heat.curve]
     series: dict[str, Any] = {
         "drawn": (xs, [row.alpha for row in heat.curve]),
@@ -105,7 +107,8 @@ def _temperatures(page: Page, heat: Temperatures) -> None:
     }
     page.figure(
         charts.lines(series, x="temperature", y="alpha"),
-        caption="Acceptance of the toy at each temperature.",
+        caption=f"Acceptance of the toy at temperature {hottest.temperature:g}: {hottest.alpha:.2f} where the draft is "
+        f"drawn, {hottest.point:.2f} where it is the likeliest token.",
         alt="; ".join(f"at {r.temperature:g}: drawn {r.alpha:.2f}, likeliest {r.point:.2f}" for r in heat.rows),
     )
 
@@ -129,7 +132,7 @@ def _maps(page: Page, found: WhatIf) -> None:
             charts.colour_map(
                 across.tolist(), alphas.tolist(), speedups, x=x, y="alpha", z="speedup", middle=1.0, marks=marks
             ),
-            caption=f"Speedup {caption}",
+            caption=f"Speedup from {speedups.min():.2f} to {speedups.max():.2f} {caption}",
             alt=f"Speedups from {speedups.min():.2f} to {speedups.max():.2f}, {change}",
         )
 
@@ -148,7 +151,8 @@ def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
             low_high={"simulated": (lows, highs)},
             reference=1.0,
         ),
-        caption="Below 1 plain decoding is faster. Whiskers: two standard errors.",
+        caption=f"From {min(gain.value for gain in gains):.2f} to {max(gain.value for gain in gains):.2f}; below 1 "
+        "plain decoding is faster. Whiskers: two standard errors.",
         alt="; ".join(f"{name}: {gain.value:.2f}" for name, gain in zip(names, gains, strict=True)),
     )
     columns = ["scenario", "acceptance", "K", "c", "simulated", "standard error", "by formula", "best K", "at best K"]

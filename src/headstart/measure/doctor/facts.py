@@ -52,7 +52,7 @@ def target_facts(examination: Examination) -> dict[str, str]:
         "one forward": f"{costs.forward(1) * 1e3:.2f} ms{speed}",
         "v(n)": ", ".join(f"{n}: {costs.v(n):.2f}" for n in costs.forwards),
         **({} if examination.mixture is None else {"experts": _experts(examination.mixture, costs)}),
-        "nearly free": f"up to {free_rows(costs)} rows",
+        "nearly free": f"up to {free_rows(costs)} row{'' if free_rows(costs) == 1 else 's'}",
         "bound by": "; ".join(bound_in_words(costs, batch) for batch in batches),
         **tokenizers,
         **({"drafting ahead": words} if (words := ahead_words(examination.ahead)) else {}),

@@ -77,7 +77,9 @@ def _add_categories(page: Page, result: BenchResult, figures: Sequence[Figures])
             low_high={"speedup": charts.ends(each.speedup for each in figures)},
             reference=1.0,
         ),
-        caption="Speedup by category, with 95% intervals. Below 1, speculation is slower than plain decoding.",
+        caption=f"Speedup from {min(each.speedup.value for each in figures):.2f} to "
+        f"{max(each.speedup.value for each in figures):.2f}, with 95% intervals. Below 1, speculation is slower than "
+        "plain decoding.",
         alt="; ".join(f"{each.category}: {each.speedup.times}" for each in figures),
     )
 
@@ -93,9 +95,11 @@ def _add_acceptance(page: Page, overall: Figures) -> None:
             x="position in the draft",
             y="accepted, if reached",
             bands={"accepted": charts.ends(p.share for p in shown)},
+            shares=True,
         ),
-        caption="Of the guesses at each position whose predecessors were all accepted, the share that was accepted "
-        f"too, with 95% intervals. Positions reached fewer than {_LEAST_JUDGED} times are left out.",
+        caption=f"{shown[0].share.value:.0%} at position {shown[0].position}, {shown[-1].share.value:.0%} at position "
+        f"{shown[-1].position}. Of the guesses at each position whose predecessors were all accepted, the share that "
+        f"was accepted too, with 95% intervals. Positions reached fewer than {_LEAST_JUDGED} times are left out.",
         alt=", ".join(f"position {p.position}: {p.share.value:.0%}" for p in shown),
     )
 
@@ -106,6 +110,7 @@ def _add_lengths(page: Page, result: BenchResult) -> None:
         return
     page.heading("Speedup by draft length")
     ks = [point.k for point in points]
+    best = max(points, key=lambda point: point.speedup.value)
     series = {"measured": (ks, [point.speedup.value for point in points])}
     why = why_not_predicted(result)
     if not why:
@@ -119,7 +124,8 @@ def _add_lengths(page: Page, result: BenchResult) -> None:
             dashed=["predicted"],
             reference=1.0,
         ),
-        caption="Fixed draft lengths on some of the prompts, with 95% intervals. "
+        caption=f"K = {best.k} was best, with {best.speedup.value:.2f}. Fixed draft lengths on some of the prompts, "
+        "with 95% intervals. "
         + (f"No prediction: {why}." if why else "Predicted from measured costs and acceptance by position."),
         alt="; ".join(f"K={point.k}: {point.speedup.times}" for point in points),
     )
@@ -172,7 +178,9 @@ def _add_latency(page: Page, result: BenchResult, overall: Figures) -> None:
     }.items():
         page.figure(
             charts.distributions(samples, x=title, log=True),
-            caption=f"Distribution of the {title.removesuffix(', ms')}."
+            caption=f"The {title.removesuffix(', ms')}: "
+            + ", ".join(f"{arm} {np.median(found):.2f} ms" for arm, found in samples.items() if found)
+            + " in the median."
             + (" A chunk of speculation holds several tokens." if "chunks" in title else ""),
             alt=f"{title}: see the table above",
         )
@@ -184,16 +192,18 @@ def _add_prompts(page: Page, result: BenchResult) -> None:
     rates: dict[int, dict[str, list[float]]] = {}
     for each in trials:
         rates.setdefault(each.unit, {}).setdefault(each.arm, []).append(each.tokens / each.seconds)
+    above = 0
     series: dict[str, tuple[list[float], list[float], list[str]]] = {}
     for unit, arms in sorted(rates.items()):
         xs, ys, names = series.setdefault(result.category(unit), ([], [], []))
         xs.append(float(np.median(arms[PLAIN])))
         ys.append(float(np.median(arms[FAST])))
+        above += ys[-1] > xs[-1]
         names.append(", ".join(result.prompts[index].name or f"prompt {index + 1}" for index in result.units[unit]))
     page.figure(
         charts.scatter(series, x="plain, tokens/s", y="speculative, tokens/s", diagonal=True),
-        caption="A point for each prompt (or batch), the median of its repetitions. Above the line speculation is "
-        "faster.",
+        caption=f"{above} of {len(rates)} points lie above the line, where speculation is faster. A point is a prompt "
+        "(or a batch), the median of its repetitions.",
         alt=f"{len(rates)} points; those above the diagonal are faster with speculation",
     )
 
@@ -205,6 +215,7 @@ def _add_split(page: Page, overall: Figures) -> None:
         return 1000 * arm.time_split.get(part, 0.0) * arm.seconds / arm.tokens
 
     arms = {PLAIN: overall.plain, FAST: overall.fast}
+    times = "; ".join(f"{name}: {1000 * arm.seconds / arm.tokens:.2f} ms per token" for name, arm in arms.items())
     page.figure(
         charts.stacked(
             list(arms),
@@ -212,8 +223,8 @@ def _add_split(page: Page, overall: Figures) -> None:
             y="milliseconds per token",
             colours={PARTS_IN_WORDS[part]: colour for part, colour in _COLOURS.items()},
         ),
-        caption="Time per token by part.",
-        alt="; ".join(f"{name}: {1000 * arm.seconds / arm.tokens:.2f} ms per token" for name, arm in arms.items()),
+        caption=f"Time per token by part. {times}.",
+        alt=times,
     )
 
 

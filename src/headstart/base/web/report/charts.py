@@ -52,11 +52,13 @@ def lines(
     reference: float | None = None,
     log_x: bool = False,
     log_y: bool = False,
+    shares: bool = False,
 ) -> Chart:
     """A line per series (xs, ys), each point marked where there are few; NaN breaks a line.
 
     bands: per series the (low, high) around its ys, drawn as an area. dashed: the series that are predictions.
     reference: a value of y to draw a dashed line at. log_x, log_y: x, y on a logarithmic scale.
+    shares: the scale of y goes from 0 to 1.
     """
     bands = bands or {}
     check_bounds(bands, series)
@@ -74,7 +76,7 @@ def lines(
         drawn.append(one)
     columns = ["series", x, y, "low", "high"][: 5 if bands else 3]
     content: dict[str, Any] = {"x": x, "y": y, "series": drawn, "marks": [asdict(mark) for mark in marks]}
-    content |= _unless_none(rule=reference) | {"log": {"x": log_x, "y": log_y}}
+    content |= _unless_none(rule=reference) | {"log": {"x": log_x, "y": log_y}, "shares": shares}
     return Chart("lines", content, thinned(columns, [row[: len(columns)] for row in rows]))
 
 

@@ -14,13 +14,13 @@ const FEW = 24;
  */
 export const plotOf = (kind, content) => ({ lines, bars, map, lanes })[kind](content);
 
-function lines({ x, y, series, marks = [], rule, diagonal, log = {}, ticks }) {
+function lines({ x, y, series, marks = [], rule, diagonal, log = {}, ticks, shares }) {
   const all = series.flatMap(({ points }) => points).filter(([, b]) => Number.isFinite(b) && !(log.y && b <= 0));
   const xs = all.map(([a]) => a).filter((a) => !log.x || a > 0);
   const bands = series.flatMap(({ band = [] }) => band.flatMap(([, low, high]) => [low, high])).filter((value) => Number.isFinite(value) && !(log.y && value <= 0));
   const ys = [...all.map(([, b]) => b), ...bands, ...marks.map((mark) => mark.y), ...(rule === undefined ? [] : [rule]), ...(ticks ? Object.values(ticks) : [])];
   const across = { label: "", words: x, log: log.x, ...padded(xs, log.x), ...ticksFor(xs, log.x) };
-  const up = { label: "", words: y, log: log.y, ...padded(ys, log.y, { zero: !log.y }), ...named(ticks) };
+  const up = { label: "", words: y, log: log.y, ...(shares ? { min: 0, max: 1 } : padded(ys, log.y, { zero: !log.y })), ...named(ticks) };
   const chart = lineChart({
     x: across, y: up, diagonal, marks, height: 320, rule: rule === undefined ? undefined : { y: rule },
     series: series.map((each) => ({ ...each, name: series.length > 1 ? each.name : "", points: each.points.map(([a, b, ...words]) => [a, b ?? NaN, ...words]),

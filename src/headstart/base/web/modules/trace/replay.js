@@ -64,7 +64,7 @@ export function reachOf(step, node) {
 export function ruleOf(request, step) {
   if (step.procedure === "read") return { name: "Reading", words: "A part of the prompt was read. Nothing was judged." };
   if (step.procedure === "plain") {
-    return { name: "Plain decoding", words: "Nothing was drafted: the target draws one token from its own distribution." };
+    return { name: "Plain decoding", words: `Nothing was drafted: the target ${request.greedy ? "takes its likeliest token" : "draws one token from its own distribution"}.` };
   }
   if (step.procedure === "walk") {
     if (request.rule === "coupled") {

@@ -2,7 +2,7 @@
 
 import { announce } from "hs/base/announce";
 import { calm, h, signal } from "hs/base/dom";
-import { counted, fixed, seconds } from "hs/base/format";
+import { counted, day, fixed, seconds } from "hs/base/format";
 import { button, choice } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { legend } from "hs/figures/text";
@@ -104,7 +104,7 @@ export function hero(recorded) {
     label: "The same model writes the same text twice",
     body: [tracks, texts, told],
     controls: [play, h("a.hero-next", { href: "#00" }, "How is that possible? →")],
-    caption: `A recording${slow.value > 1 ? `, ${fixed(slow.value, 0)} times slower than it was` : ""}. What has a solid line under it was guessed by the small model; each block is one pass of the large one.`,
+    caption: `${slow.value > 1 ? `Played ${fixed(slow.value, 0)} times slower than it was. ` : ""}What has a solid line under it was guessed by the small model; each block is one pass of the large one. ${sourceOf(recorded)}`,
   });
   element.classList.add("hero");
   return element;
@@ -151,5 +151,5 @@ export const result = (recorded) =>
   `Alone: ${seconds(recorded.plain.seconds)} and ${counted(recorded.plain.forwards, "pass", "passes")}. With a draft: ${seconds(recorded.headstart.seconds)} and `
   + `${counted(recorded.headstart.forwards, "pass", "passes")}. That is ${fixed(gainOf(recorded), 1)} times as fast${recorded.same_text ? ", and the texts are the same, letter for letter" : ""}.`;
 
-const madeBy = ({ target, drafter, machine, created, command }) =>
-  [`Recorded: ${[target && `${target} with ${drafter}`, machine, created?.slice(0, 10)].filter(Boolean).join(", ")}.`, command && [" ", h("code", command)]];
+const sourceOf = ({ target, drafter, machine, created }) => `Recorded: ${[target && `${target} with ${drafter}`, machine, created && day(created)].filter(Boolean).join(", ")}.`;
+const madeBy = (recorded) => [sourceOf(recorded), recorded.command && [" ", h("code", recorded.command)]];
