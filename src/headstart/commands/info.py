@@ -123,7 +123,7 @@ def _facts(found: Info) -> Iterator[tuple[str, str]]:
     yield "runs on", _runs(found)
     yield from _named("formats", [_format(each, found) for each in found.formats])
     yield "memory", _memory(found)
-    yield from _experts(found)
+    yield from _packed(found)
     yield from _named("drafters", _drafters(found))
     yield "", f"auto takes {' + '.join(found.auto) or 'none'}: {found.auto_why}"
 
@@ -187,14 +187,18 @@ def _memory(found: Info) -> str:
     return f"{weights} + {cache}{rows} = {_bytes(found.needed)}, which {fits} the {_bytes(found.free)} that are free"
 
 
-def _experts(found: Info) -> Iterator[tuple[str, str]]:
-    """Where they lie."""
-    if found.experts_file is None:
+def _packed(found: Info) -> Iterator[tuple[str, str]]:
+    """Where weights lie in a file."""
+    if found.packed_file is None:
         return
-    there = "is" if Path(found.experts_file).exists() else "will be made at the first load, and is then"
+    there = "is" if Path(found.packed_file).exists() else "will be made at the first load, and is then"
+    if not found.mapped:
+        there = there.replace("is then", "at later ones is")
+        yield "packed file", f"the weights as the kernels read them are in {found.packed_file}, which {there} mapped"
+        return
     rest = found.free - found.needed
     short = "" if rest >= found.mapped else f"; for {_bytes(max(0, rest))} of it there is memory, the disk has the rest"
-    yield "experts", f"run where they lie in {found.experts_file}, which {there} mapped{short}"
+    yield "experts", f"run where they lie in {found.packed_file}, which {there} mapped{short}"
 
 
 def _drafters(found: Info) -> list[str]:

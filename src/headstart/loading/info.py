@@ -112,8 +112,9 @@ class Info:
     """Bytes that a forward takes for its rows: at most for those of a prompt, and one of each slot."""
     mapped: int
     """Of the weights as they are, those of experts that lie in a file and need not be in memory."""
-    experts_file: str | None
-    """Where that is, or will be after the first load; None where all weights are in memory."""
+    packed_file: str | None
+    """Where these are, or all weights of another model, or will be after the first load; None where all weights are in
+    memory of the process."""
     free: int
     """Bytes that are free on the device now."""
     drafters: tuple[Guesses, ...]
@@ -191,7 +192,7 @@ def _described(source: str | Path, loaded: TargetOptions, asked: InfoOptions) ->
         states=0 if recipe is None else _states(recipe, checkpoint),
         rows=need.rows,
         mapped=need.mapped,
-        experts_file=checkpoint.experts_file(None) if need.mapped else None,
+        packed_file=checkpoint.packed_file(None),
         free=free_bytes(device),
         drafters=tuple(_drafters(source, found, layers=int(text.num_hidden_layers))),
         auto=tuple(each.name for each in choice.drafters),
