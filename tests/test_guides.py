@@ -16,19 +16,27 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.guides import ROOT, SHOWING, Shown, blocks, commands, furnish, parsed
 
+import headstart as hs
+
 ALL = [each for path in SHOWING for each in commands(path)]
 
 PARSED_ONLY = (
-    (r"^launch |--vllm|--verify|--check-only", "needs a vLLM"),
-    (r"^watch http|--endpoint|--fleet", "needs servers that run"),
-    (r"[qQ]wen|mixture|mtp|mamba|W8A8|\.gguf", "needs a model of a kind that the bundled pair is not"),
-    (r"/concepts/|figures\.md|drafters-measured\.md", "is of a measurement, which says what it was run on"),
-    (r"--begin-with|--costs|--ledger|--tensor-parallel", "needs what an earlier command makes"),
+    (r"^launch |--vllm|--verify|--check-only|--fleet", "needs a vLLM"),
+    (r"^audit --tools|--ledger", "needs a server with a past, or with tools"),
+    (r"mtp", "needs a checkpoint with such a head"),
+    (
+        r"^(?!simulate).*(/concepts/|figures\.md|drafters-measured\.md)",
+        "is of a measurement, which says what it ran on",
+    ),
+    (r"--costs|--tensor-parallel", "needs what an earlier command makes"),
     (r"^adapt |^export .*--prompts", "needs traffic of many conversations"),
 )
 """Commands that are only parsed: what they match, place included, and why."""
@@ -42,18 +50,16 @@ SHORTER = {
     "export": ("--no-measure", "--force"),
     "generate": ("--max-tokens", "8"),
     "learn": ("--no-open",),
+    "watch": ("--once",),
     "train": (
-        "--sequence-length",
-        "64",
-        "--generation-tokens",
-        "16",
-        "--validation",
-        "0.2",
-        "--validation-windows",
-        "4",
+        *("--sequence-length", "64", "--generation-tokens", "64"),
+        *("--validation", "0.2", "--validation-windows", "4"),
     ),
 }
 """What is added to a command, so that it ends soon."""
+
+REFUSED = ((r"^export .* medusa", 2), (r"^info my/mamba", 1))
+"""Commands that documents show because they are refused, with their exit codes."""
 
 FEWER = {
     "--minutes": ("--steps", "2"),
@@ -113,35 +119,18 @@ def shortened(words: tuple[str, ...]) -> list[str]:
 
 
 def begun(words: list[str], folder: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HEADSTART_API_KEY": "a-key-of-some-length"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    if "0.0.0.0" in words:
+        environment["HEADSTART_API_KEY"] = "a-key-of-some-length"
     return subprocess.Popen(
         [sys.executable, "-m", "headstart", *words],
         cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shown", RUN, ids=key)
-def test_a_command_runs(shown: Shown, folder: Path) -> None:
-    if shown.words[0] == "serve":
-        return answers(list(shown.words), folder)
-    if shown.words[0] == "train":
-        for path in folder.glob("my-head*"):
-            if not path.is_symlink():
-                shutil.rmtree(path)
-    words = shortened(shown.words)
-    if "my-head" in words and words[0] == "train":
-        words[words.index("my-head")] = "my-heads-trained"
-        shutil.rmtree(folder / "my-heads-trained", ignore_errors=True)
-    process = begun(words, folder)
-    said, _ = process.communicate("Write a message.\n", timeout=580)
-    refused = shown.words[0] == "export" and "medusa" in shown.words
-    assert process.returncode == (2 if refused else 0), said
-    return None
-
-
-def answers(words: list[str], folder: Path) -> None:
-    """A server of the guide comes up, and goes when it is asked to."""
+@contextmanager
+def serving(words: list[str], folder: Path) -> Iterator[str]:
+    """The URL of a server of the guides, which comes up, and goes when it is asked to."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -155,6 +144,7 @@ def answers(words: list[str], folder: Path) -> None:
             except OSError:
                 assert process.poll() is None, process.communicate()[0]
                 time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 0, said
@@ -162,20 +152,81 @@ def answers(words: list[str], folder: Path) -> None:
         process.kill()
 
 
-PYTHON = [
-    (path, line, text)
-    for path in (ROOT / "README.md", *((ROOT / "docs" / "guides" / f"{name}.md") for name in ("quickstart", "chat")))
-    for line, language, text in blocks(path)
-    if language == "python"
-]
+SERVED = ("path/to/target", "my-model", "HuggingFaceTB/SmolLM2-135M-Instruct")
+"""The names under which documents ask for it."""
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    """The URL of a server that stands for those that documents name."""
+    with serving(["serve", "my-chat-model", *(f"--served-model-name={name}" for name in SERVED)], folder) as url:
+        yield url
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("path", "line", "text"), PYTHON, ids=[f"{path.stem}:{line}" for path, line, _ in PYTHON])
-def test_a_program_runs(path: Path, line: int, text: str, folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", text], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True, text=True, timeout=580,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+@pytest.mark.parametrize("shown", RUN, ids=key)
+def test_a_command_runs(shown: Shown, folder: Path, request: pytest.FixtureRequest) -> None:
+    words = shortened(shown.words)
+    if words[0] == "serve":
+        with serving(list(shown.words), folder):
+            return
+    for at, word in enumerate(words):
+        if word in ("-o", "--output") and words[0] == "train":
+            words[at + 1] += "-trained"  # other commands find what is there under the name itself
+            shutil.rmtree(folder / words[at + 1], ignore_errors=True)
+        if word.startswith("http://"):
+            words[at] = re.sub(r"http://[^/]*", request.getfixturevalue("server"), word)
+    process = begun(words, folder)
+    said, _ = process.communicate("Write a message.\n", timeout=580)
+    assert process.returncode == next((code for pattern, code in REFUSED if re.search(pattern, " ".join(words))), 0), (
+        said
+    )
+
+
+PYTHON = {
+    path: found
+    for path in SHOWING
+    if (found := [(line, text) for line, language, text in blocks(path) if language == "python"])
+}
+"""The programs of each document, in their order."""
+
+PYTHON_READ_ONLY = (
+    (r"vllm|parity", "needs a vLLM"),
+    (r"mtp|dspark|GPTQ", "needs a model that the bundled pair is not"),
+    (r"simulate as sim", "is run by tests/learn/simulate/test_simulate_guide.py"),
+)
+"""Programs that are only compiled."""
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: path.stem)
+def test_the_programs_of_a_document_are_python(path: Path) -> None:
+    for line, text in PYTHON[path]:
+        without_answers = re.sub(r"(?m)^>>> |^'.*", "", text)
+        compile(without_answers, f"{path}:{line}", "exec")
+
+
+def read_only(text: str) -> bool:
+    return any(re.search(pattern, text) for pattern, _ in PYTHON_READ_ONLY)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "path",
+    [path for path, programs in PYTHON.items() if not all(read_only(text) for _, text in programs)],
+    ids=lambda path: path.stem,
+)
+def test_the_programs_of_a_document_run(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """One after the other, as a reader would type them who has `hs`, and has chosen a target and a prompt.
+    Readers need not close what they open."""
+    monkeypatch.chdir(folder)
+    known: dict[str, Any] = {"hs": hs, "target": "my-model", "prompt": "def area(w, h):"}
+    for line, text in PYTHON[path]:
+        if read_only(text):
+            continue
+        if "http://127.0.0.1:8000" in text:
+            pytest.importorskip("openai")
+            text = text.replace("http://127.0.0.1:8000", request.getfixturevalue("server"))
+        exec(compile(text, f"{path}:{line}", "exec"), known)

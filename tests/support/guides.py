@@ -14,9 +14,13 @@ from typing import Any
 import typer
 import typer.main
 from markdown_it import MarkdownIt
+from transformers import AutoModelForCausalLM, AutoTokenizer, MambaConfig
 
+from headstart import SuffixStore
 from headstart.base.extras import pair
 from headstart.commands.cli import app
+from support import hybrids, tiny
+from support.gguf_files import Q, byte_level, write
 
 ROOT = Path(__file__).parents[2]
 PAIR = Path(pair("target")).parent
@@ -66,14 +70,18 @@ def _words(rest: str) -> list[str]:
 def furnish(made: Path) -> Path:
     """Fill a folder with what the documents name: the bundled pair as any model, small files as any file."""
     shutil.copytree(PAIR / "target", made / "chat")
-    template = "{% for m in messages %}# {{ m.role }}: {{ m.content }}\n{% endfor %}# assistant:"
+    # Its user's words end with what the model writes often, so that it can write such messages itself.
+    template = "{% for m in messages %}# {{ m.role }}: {{ m.content }}.\n{% endfor %}# assistant:"
     (made / "chat" / "chat_template.jinja").write_text(template)
-    for name in ("my-model", "my/model", "path/to/model", "path/to/target"):
+    for name in ("my-model", "my/model", "path/to/model", "path/to/target", "Qwen/Qwen2.5-Coder-1.5B"):
         link(made / name, PAIR / "target")
-    for name in ("my-chat-model", "path/to/chat-model", "HuggingFaceTB/SmolLM2-135M-Instruct"):
+    chats = ("my-chat-model", "path/to/chat-model", "HuggingFaceTB/SmolLM2-135M-Instruct", "path/to/Qwen3-8B-W8A8")
+    for name in chats:
         link(made / name, made / "chat")
     link(made / "my-head", PAIR / "eagle3")
-    link(made / "path/to/draft", PAIR / "draft")
+    for name in ("path/to/draft", "Qwen/Qwen2.5-Coder-0.5B", "NAME"):
+        link(made / name, PAIR / "draft")
+    _of_other_kinds(made)
     (made / "texts").mkdir()
     source = (ROOT / "src" / "headstart" / "rule" / "verify.py").read_text()
     (made / "texts" / "verify.txt").write_text(source * 16)
@@ -83,12 +91,39 @@ def furnish(made: Path) -> Path:
     prompts = "".join(json.dumps({"prompt": f"def f{i}(a, b):", "output": " return a"}) + "\n" for i in range(3))
     for name in ("my", "my-prompts", "prompts", "humaneval"):
         (made / f"{name}.jsonl").write_text(prompts)
+    (made / "stock.py").write_text("def area(width, height):\n    return width * height\n")
+    SuffixStore().save(made / "past.safetensors")
     (made / "questions.txt").write_text("Why?\n\nWhen?\n")
     (made / "keys.txt").write_text("a-key-of-some-length\n")
     (made / "words.lark").write_text('start: "yes" | "no"\n')
     (made / "book.json").write_text('{"type": "object", "properties": {"year": {"type": "integer"}}}')
     shutil.copy(ROOT / "src" / "headstart" / "learn" / "traces" / "draft-model.jsonl", made / "run.jsonl")
     return made
+
+
+def _of_other_kinds(made: Path) -> None:
+    """The pair as GGUF files, and tiny models with experts and with recurrent layers."""
+    template = (made / "chat" / "chat_template.jinja").read_text()
+    files = {
+        "target": ("Qwen3-8B-Q4_K_M", "SmolLM2-135M-Instruct.Q4_1", "cut", "my-model-Q4_K_M"),
+        "draft": ("Qwen3-0.6B-Q8_0",),
+    }
+    for half, names in files.items():
+        tokenizer = byte_level(AutoTokenizer.from_pretrained(PAIR / half), chat_template=template)
+        written = write(
+            made / f"{half}.gguf", AutoModelForCausalLM.from_pretrained(PAIR / half), kind=Q.Q8_0, tokenizer=tokenizer
+        )
+        for name in names:
+            (made / f"{name}.gguf").symlink_to(written)
+    experts = Path(tiny.checkpoint(made, "mixtral"))
+    tiny.byte_tokenizer().save_pretrained(experts)
+    (experts / "chat_template.jinja").write_text(template)
+    link(made / "a-mixture", experts)
+    link(made / "a-model-of-qwen3.5", Path(hybrids.checkpoint(made, "qwen3_5", chat=True)))
+    (made / "my" / "mamba").mkdir()
+    (made / "my" / "mamba" / "config.json").write_text(
+        MambaConfig(hidden_size=32, num_hidden_layers=2).to_json_string()
+    )
 
 
 def link(path: Path, target: Path) -> None:
