@@ -2,6 +2,7 @@
 
     python benchmarks/pacing.py --simulate
     python benchmarks/pacing.py --simulate --mixtures
+    python benchmarks/pacing.py --simulate --mixtures --steps 24 --seeds 40      # short texts, the first of an engine
     python benchmarks/pacing.py --target bundled --drafter bundled --prompts FILE
 
 On models, greedy and prefill included, all contenders share the target's weights and take turns batch by batch in a
@@ -224,6 +225,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--simulate", action="store_true", help="no models: made-up guesses and costs")
     parser.add_argument("--mixtures", action="store_true", help="with --simulate: mixtures of experts")
     parser.add_argument("--tokens", type=int, default=2000, help="of each simulated row (%(default)s)")
+    parser.add_argument("--steps", type=int, help="of each simulated row, where it is to end sooner")
     parser.add_argument("--seeds", type=int, default=4, help="of the simulation (%(default)s)")
     parser.add_argument("--target", default="bundled", help='directory or hub id of the target, or "bundled"')
     parser.add_argument("--drafter", nargs="+", default=["ngram", "bundled"], help="one draft LM, others beside it")
@@ -247,9 +249,9 @@ def main(argv: list[str] | None = None) -> None:
     if args.simulate:
         worlds = pacing_simulation.MIXTURES if args.mixtures else pacing_simulation.WORLDS
         processes = pacing_simulation.MIXED if args.mixtures else pacing_simulation.PROCESSES
-        rows = pacing_simulation.simulate(worlds, processes, tokens=args.tokens, seeds=args.seeds)
+        rows = pacing_simulation.simulate(worlds, processes, tokens=args.tokens, seeds=args.seeds, steps=args.steps)
         report_simulation(console, rows)
-        facts: dict[str, Any] = {"simulated": rows}
+        facts: dict[str, Any] = {"simulated": rows, "steps": args.steps}
         label = "simulated-mixtures" if args.mixtures else "simulated"
     else:
         bench = Bench(args, console)

@@ -7,6 +7,7 @@ asked and told exactly as the engine asks and tells it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -130,6 +131,7 @@ WORLDS = (
 
 _LAYERS = 48
 _QWEN3, _QWEN36 = Routing(128, 8, layers=_LAYERS), Routing(256, 8, layers=_LAYERS)
+_LFM2 = Routing(32, 4, layers=22)
 MIXTURES = (
     World("Qwen3-30B, n-gram", 1, 0.0, routing=_QWEN3, share=0.6),
     World("Qwen3-30B, MTP", 1, 0.06, routing=_QWEN3, share=0.6),
@@ -142,6 +144,8 @@ MIXTURES = (
     World("Qwen3.6-35B, MTP", 1, 0.06, routing=_QWEN36, share=0.34),
     World("gpt-oss-20b, EAGLE-3", 1, 0.08, routing=Routing(32, 4, layers=24), share=0.65),
     World("Qwen3-30B, batch 4, MTP", 4, 0.06, routing=_QWEN3, share=0.6),
+    World("LFM2-8B, n-gram", 1, 0.0, row=0.03, routing=_LFM2, share=0.62),
+    World("LFM2-8B, n-gram, independent", 1, 0.0, row=0.03, routing=replace(_LFM2, rho=0.0), share=0.62),
 )
 """Mixtures of experts: how many there are and their share of a token's weights as in these models (counted from their
 shapes, all tensors at equal bits); how alike neighbours choose is made up."""
@@ -181,13 +185,24 @@ class Oracle(Pacing):
         pass
 
 
-def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: int, seed: int) -> float:
-    """Tokens per target step's time. Every row runs until all have `tokens`; what is more is counted too."""
+def speed(
+    world: World,
+    pacing: Pacing,
+    alphas: Sequence[NDArray[Any]],
+    tokens: int,
+    seed: int,
+    *,
+    steps_at_most: int | None = None,
+) -> float:
+    """Tokens per target step's time: those that drafts as long have on average there, so that lucky draws count only for
+    what pacing learns from them. Every row runs until all have `tokens`, or for so many steps; what is more is counted
+    too."""
     rng = np.random.default_rng(seed)
     position = [0] * world.batch
-    made = 0
-    clock = 0.0
-    while min(position) < tokens:
+    made = clock = 0.0
+    for _ in itertools.count() if steps_at_most is None else range(steps_at_most):
+        if min(position) >= tokens:
+            break
         rows = [
             Row(r, (0,) * at, _LAW, Noise(0), room=max(0, len(alphas[r]) - at - LIMIT)) for r, at in enumerate(position)
         ]
@@ -202,7 +217,8 @@ def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: 
         hiccup = np.exp(NOISE * rng.standard_normal(2))
         seconds = Seconds(draft=_SCALE * draft * hiccup[0], verify=_SCALE * verify * hiccup[1])
         for r, k in enumerate(lengths):
-            right = rng.random(k) < alphas[r][position[r] : position[r] + k]
+            chances = alphas[r][position[r] : position[r] + k]
+            right = rng.random(k) < chances
             accepted = k if right.all() else int(right.argmin())
             step = Step(
                 request=r,
@@ -222,7 +238,7 @@ def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: 
             )
             steps.append(step)
             position[r] += accepted + 1
-            made += accepted + 1
+            made += 1 + float(np.cumprod(chances).sum())
         pacing.observe(plan, steps)
     return made / clock
 
@@ -239,8 +255,9 @@ def simulate(
     *,
     tokens: int = 1000,
     seeds: int = 2,
+    steps: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Speed over plain decoding for every world, process and pacing."""
+    """Speed over plain decoding for every world, process and pacing. steps: of short texts, see `speed`."""
     found = []
     for world in worlds:
         for name, process in processes.items():
@@ -250,6 +267,8 @@ def simulate(
                 alphas = [process(rng, 2 * tokens + 64) for _ in range(world.batch)]
                 plain = world.batch / world.plain
                 for pacing, made in contenders(world, alphas).items():
-                    speeds.setdefault(pacing, []).append(speed(world, made, alphas, tokens, seed) / plain)
+                    speeds.setdefault(pacing, []).append(
+                        speed(world, made, alphas, tokens, seed, steps_at_most=steps) / plain
+                    )
             found.append({"world": world.name, "text": name, **{k: float(np.mean(v)) for k, v in speeds.items()}})
     return found

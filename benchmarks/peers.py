@@ -84,11 +84,13 @@ def measure_chosen(
     works: Sequence[Work],
     rounds: int,
     console: Console,
+    together: bool = False,
 ) -> tuple[list[Trial], dict[Any, Trial], Rounds]:
-    """The rounds alone, with settings chosen before; each worker is started anew for each round."""
+    """The rounds alone, with settings chosen before; each worker is started anew for each round, or all of them stay up
+    `together` and take turns prompt by prompt."""
     trials = [Trial(configuration, dict.fromkeys(batches, 0.0), memory=1) for configuration, batches in chosen]
     selected = select(trials)
-    course = Course(start, selected, works, 0)
+    course = Course(start, selected, works, len(trials) if together else 0)
     result = course.run(rounds, lambda turns: track(turns, "rounds", console=console))
     seen = [Trial(each.configuration, each.speeds, facts=course.facts.get(each.configuration, {})) for each in trials]
     return seen, selected, result
@@ -139,6 +141,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--selection", type=int, default=3, help="prompts to choose the settings on (%(default)s)")
     parser.add_argument("--selection-tokens", type=int, default=48, help="new tokens of each of those (%(default)s)")
     parser.add_argument("--settings", type=Path, help="JSON with settings chosen before: no selection then")
+    parser.add_argument("--together", action="store_true", help="with --settings: all engines stay in memory, in turn")
     parser.add_argument("-k", nargs="+", type=int, default=list(DEPTHS), help="the Ks to choose from (3 5 8)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of every engine (%(default)s)")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown, too")
@@ -188,7 +191,7 @@ def main(argv: list[str] | None = None) -> None:
         trials, selected, result = measure(starter.start, configurations, tried, measured, args.rounds, None, console)
     else:
         chosen = read_settings(args.settings)
-        trials, selected, result = measure_chosen(starter.start, chosen, measured, args.rounds, console)
+        trials, selected, result = measure_chosen(starter.start, chosen, measured, args.rounds, console, args.together)
 
     rounds = result.finished  # fewer than asked for, if it was interrupted
     entries = entries_of(selected, result, rounds, measured)
@@ -223,6 +226,7 @@ def main(argv: list[str] | None = None) -> None:
             "selection_tokens": args.selection_tokens,
         },
         "new_tokens": args.max_tokens,
+        "threads": args.threads,
         "k": args.k,
         "ratios": found_ratios(entries, args.batch),
         "absent": absences(trials, result.failures),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 from support.browser import close_browser, looks_at_pages, opened
+from support.rotation import spread
 from support.vllm import vllm_python  # noqa: F401  # a fixture
 
 from headstart.base.files import cache_directory
@@ -27,17 +28,23 @@ gc.disable()  # while modules are imported and tests collected; see pytest_colle
 settings.register_profile("suite", deadline=None, derandomize=True)  # a busy machine, or chance, must not decide
 settings.load_profile("suite")
 
-LONG = frozenset(
-    line for line in (Path(__file__).parent / "long_tests.txt").read_text().splitlines() if not line.startswith("#")
-)
+LONG = (Path(__file__).parent / "long_tests.txt").read_text().splitlines()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of `long_tests.txt` are slow."""
+    """The tests of `long_tests.txt` are slow, but for one of N cases where N stands after the name."""
+    turns = {name: int(count or 0) for name, _, count in (line.partition(" ") for line in LONG if line[:1] != "#")}
+    long: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.nodeid.split("[")[0] in LONG:
-            item.add_marker("slow")
+        name = item.nodeid.split("[")[0]
+        if name in turns and not item.get_closest_marker("slow"):
+            long.setdefault(name, []).append(item)
+    for name, cases in long.items():
+        fast = spread([case.callspec.params for case in cases], turns[name]) if turns[name] else ()
+        for place, case in enumerate(cases):
+            if place not in fast:
+                case.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

@@ -42,8 +42,25 @@ SHORTER = {
     "export": ("--no-measure", "--force"),
     "generate": ("--max-tokens", "8"),
     "learn": ("--no-open",),
+    "train": (
+        "--sequence-length",
+        "64",
+        "--generation-tokens",
+        "16",
+        "--validation",
+        "0.2",
+        "--validation-windows",
+        "4",
+    ),
 }
 """What is added to a command, so that it ends soon."""
+
+FEWER = {
+    "--minutes": ("--steps", "2"),
+    "--self-prompts": ("--self-prompts", "8"),
+    "--max-model-len": ("--max-model-len", "1024"),
+}
+"""What stands in for an option and its value: the bundled model has 2048 positions."""
 
 
 def key(shown: Shown) -> str:
@@ -75,7 +92,8 @@ def why_not(shown: Shown) -> str:
     return next((reason for pattern, reason in PARSED_ONLY if re.search(pattern, text)), "")
 
 
-RUN = [each for each in ALL if not why_not(each)]
+RUN = list({each.words: each for each in reversed(ALL) if not why_not(each)}.values())[::-1]
+"""Each command once, however many documents show it."""
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +105,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shortened(words: tuple[str, ...]) -> list[str]:
     """The command with small budgets, and outputs of its own."""
     made = list(words)
-    for at, word in enumerate(made[:-1]):
-        if word == "--minutes":
-            made[at : at + 2] = ["--steps", "2"]
-        if word == "--self-prompts":
-            made[at + 1] = "2"
-        if word == "--max-model-len":
-            made[at + 1] = "1024"  # the bundled model has 2048 positions
+    for option, fewer in FEWER.items():
+        if option in made:
+            at = made.index(option)
+            made[at : at + 2] = fewer
     return made + list(SHORTER.get(words[0], ()))
 
 

@@ -1,16 +1,21 @@
-"""The list of long tests names tests that are there."""
+"""The list of long tests names tests that are there, and which of their cases are fast is spread over all of them."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 
+import pytest
+from support.rotation import spread
+
 ROOT = Path(__file__).parents[1]
-LISTED = [
+LINES = [
     line for line in (ROOT / "tests" / "long_tests.txt").read_text().splitlines() if line and not line.startswith("#")
 ]
+LISTED = [line.partition(" ")[0] for line in LINES]
 
 
 @cache
@@ -33,3 +38,19 @@ def test_every_name_is_there() -> None:
 
 def test_the_list_is_in_order_and_has_nothing_twice() -> None:
     assert sorted(set(LISTED)) == LISTED
+
+
+def test_of_cases_that_take_turns_one_of_two_to_four_is_fast() -> None:
+    assert [line for line in LINES if " " in line and line.split()[1:] not in (["2"], ["3"], ["4"])] == []
+
+
+@pytest.mark.parametrize("turns", [2, 3, 4])
+def test_fast_cases_have_every_value(turns: int) -> None:
+    """Also of an axis that is as long as the turns, or twice as long."""
+    axes = {"name": range(12), "rows": range(turns), "type": range(2 * turns)}
+    cases = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    fast = spread(cases, turns)
+    assert len(fast) == len(cases) // turns
+    for name, values in axes.items():
+        assert {cases[place][name] for place in fast} == {*values}
+    assert spread([{"name": name} for name in range(9)], turns) == {*range(0, 9, turns)}

@@ -108,10 +108,9 @@ def strings(javascript: str) -> Iterator[str]:
 PAGES = sorted(str(path.relative_to(PACKAGE)) for path in (PACKAGE / "base" / "web" / "modules").rglob("*.js"))
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_lessons_and_pages_use_the_words_of_the_field(name: str) -> None:
-    text = (PACKAGE / name).read_text(encoding="utf-8")
-    assert not [hit for each in strings(text) for hit in found_in(each)]
+def test_lessons_and_pages_use_the_words_of_the_field() -> None:
+    texts = {name: (PACKAGE / name).read_text(encoding="utf-8") for name in PAGES}
+    assert not [(name, hit) for name, text in texts.items() for each in strings(text) for hit in found_in(each)]
 
 
 def test_exercises_use_the_words_of_the_field() -> None:

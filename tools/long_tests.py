@@ -47,11 +47,19 @@ def long_tests(durations: str) -> list[str]:
     )
 
 
+def kept(listed: list[str], found: list[str]) -> list[str]:
+    """The lines to write: what is found, and what is listed with a number, which is chosen by hand."""
+    numbered = {line.partition(" ")[0]: line for line in listed if " " in line}
+    return sorted([*numbered.values(), *(name for name in found if name not in numbered)])
+
+
 def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit((__doc__ or "").strip())
-    about = [line for line in LIST.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-    found = long_tests(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    lines = LIST.read_text(encoding="utf-8").splitlines()
+    about = [line for line in lines if line.startswith("#")]
+    listed = [line for line in lines if not line.startswith("#")]
+    found = kept(listed, long_tests(Path(sys.argv[1]).read_text(encoding="utf-8")))
     LIST.write_text("\n".join([*about, *found]) + "\n", encoding="utf-8")
     print(f"{len(found)} functions in {LIST.name}")
 

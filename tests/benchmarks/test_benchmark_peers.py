@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -109,8 +110,9 @@ def test_the_best_setting_is_chosen(modules: dict[str, ModuleType], places: Any)
     assert all(len(e.samples) == 2 for e in entries)
 
 
+@pytest.mark.parametrize("together", [False, True])
 def test_settings_chosen_before_are_run_without_a_selection(
-    modules: dict[str, ModuleType], places: Any, tmp_path: Path
+    modules: dict[str, ModuleType], places: Any, tmp_path: Path, together: bool
 ) -> None:
     peers, settings = modules["peers"], tmp_path / "settings.json"
     given = [
@@ -122,7 +124,7 @@ def test_settings_chosen_before_are_run_without_a_selection(
     work = peers.works([[7, 1], [8, 1]], (1, 2), 2, 4)
     with open(os.devnull, "w") as nowhere:
         chosen = peers.read_settings(settings)
-        trials, selected, rounds = peers.measure_chosen(start, chosen, work, 2, Console(file=nowhere))
+        trials, selected, rounds = peers.measure_chosen(start, chosen, work, 2, Console(file=nowhere), together)
     entries = modules["peer_report"].entries_of(selected, rounds, 2, work)
     assert {(e.role, e.batch): e.speeds for e in entries} == {
         (("headstart", "bf16", "list"), 1): pytest.approx([80, 80]),
@@ -214,11 +216,12 @@ def test_a_waiting_worker_is_stopped(modules: dict[str, ModuleType], places: Any
 
 
 def _state(process: int) -> str:
-    for _ in range(1000):  # a signal takes a moment to arrive
+    late = time.monotonic() + 60.0
+    while True:  # a signal takes a moment to arrive, a long one where the machine is busy
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "T":
-            break
-    return state
+        if state == "T" or time.monotonic() > late:
+            return state
+        time.sleep(0.001)
 
 
 def test_rivals_share_a_heat(modules: dict[str, ModuleType]) -> None:

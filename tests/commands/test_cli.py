@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
 import headstart
 from headstart.base import compiling
+from headstart.base.errors import InvalidOption
 from headstart.base.extras import how_to_install
 from headstart.commands import cli, terminal
 from headstart.commands.cli import app
@@ -167,3 +169,14 @@ def test_a_command_shows_that_something_is_compiled(is_terminal: bool, monkeypat
         pass
     assert ("compiling kernels" in written.getvalue()) is is_terminal
     assert compiling.SHOWN.get() is before
+
+
+def test_errors_name_options_as_the_command_line_does(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = {"max_length": "--max-model-len", "layers": "--layers"}
+    with pytest.raises(typer.Exit), terminal.reported(False, flags):
+        raise InvalidOption(
+            "max_length=9 is too short for 8 layers in /tmp/max_length", hint="try max_length or layers=4."
+        )
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "error: --max-model-len=9 is too short for 8 layers in /tmp/max_length"
+    assert second == "hint: try --max-model-len or --layers=4."

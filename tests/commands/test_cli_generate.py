@@ -192,12 +192,12 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["x", "--temperature", "-1"], "temperature=-1.0 is out of range"),
-        (["x", "--temperature", "nan"], "temperature=nan"),
-        (["x", "--top-p", "0"], "top_p=0.0"),
-        (["x", "--top-p", "1.5"], "top_p=1.5"),
-        (["x", "--max-tokens", "0"], "max_tokens=0"),
-        (["x", "--min-tokens", "9", "--max-tokens", "3"], "min_tokens=9 is above max_tokens=3"),
+        (["x", "--temperature", "-1"], "--temperature=-1.0 is out of range"),
+        (["x", "--temperature", "nan"], "--temperature=nan"),
+        (["x", "--top-p", "0"], "--top-p=0.0"),
+        (["x", "--top-p", "1.5"], "--top-p=1.5"),
+        (["x", "--max-tokens", "0"], "--max-tokens=0"),
+        (["x", "--min-tokens", "9", "--max-tokens", "3"], "--min-tokens=9 is above --max-tokens=3"),
         (["x", "--logit-bias", "seven=1"], "--logit-bias 'seven=1' is not ID=VALUE"),
         (["x", "--logit-bias", "7"], "--logit-bias '7' is not ID=VALUE"),
         (["x", "--logprobs", "3"], "--logprobs needs --json"),
@@ -283,7 +283,7 @@ def test_turns_and_messages_of_a_file_go_through_the_template(chat_model: FakeEn
     )
     result = run("--prompts", str(file))
     assert asked(chat_model) == ["<user>A", "raw", "<system>S<user>C"]
-    assert "1 later turns are not asked" in result.stderr
+    assert "1 later turn not asked" in result.stderr
     run("--prompts", str(file), "--chat")
     assert asked(chat_model)[3:] == ["<user>A", "<user>raw", "<system>S<user>C"]
 
@@ -297,7 +297,7 @@ def test_a_model_without_a_template(engine: FakeEngine, tmp_path: Path) -> None:
     file.write_text('{"turns": ["A"]}\n')
     result = run("--prompts", str(file))
     assert (result.exit_code, asked(engine)) == (0, ["A"])
-    assert "no chat template: the turns of 1 prompts are sent as plain text" in result.stderr
+    assert "no chat template: the turns of 1 prompt are sent as plain text" in result.stderr
 
 
 def test_a_text_of_several_prompts_is_said_to_be_one_or_split(engine: FakeEngine, tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def test_a_schema_a_regex_or_a_grammar_reaches_the_request(engine: FakeEngine, t
         (["--regex", "a", "--json-schema", str(schema)], "--json-schema and --regex exclude each other"),
         (["--grammar", str(empty)], "is empty"),
         (["--grammar", str(tmp_path / "none")], "cannot be read"),
-        (["--regex", "a", "--min-tokens", "2"], "min_tokens and structure exclude each other"),
+        (["--regex", "a", "--min-tokens", "2"], "--min-tokens and structure exclude each other"),
     ):
         result = run("prompt", *words)
         assert result.exit_code == 2

@@ -65,7 +65,8 @@ def test_as_json(tiny: Callable[..., str]) -> None:
     found = json.loads(result.stdout)
     assert (found["model_type"], found["decoder"], found["context"]) == ("llama", "fused", 64)
     assert found["kinds"][0]["count"] == 4
-    assert found["needed"] == found["formats"][0]["weights"] + found["slots"] * found["cache"]
+    assert found["needed"] == found["formats"][0]["weights"] + found["slots"] * found["cache"] + found["rows"]
+    assert found["rows"] > 0
     assert {"name": "ngram", "fits": True, "why": "guesses from text"} in found["drafters"]
 
 

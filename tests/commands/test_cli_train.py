@@ -69,11 +69,11 @@ def test_the_shape_of_a_draft_model_arrives(given: list[Training]) -> None:
         ("draft", [], "exactly one must be given"),
         ("draft", ["--steps", "1", "--minutes", "1"], "exactly one must be given"),
         ("draft", ["--steps", "0"], "steps=0"),
-        ("draft", ["--steps", "1", "--tv-weight", "2"], "tv_weight=2.0"),
+        ("draft", ["--steps", "1", "--tv-weight", "2"], "--tv-weight=2.0"),
         ("draft", ["--steps", "1", "--hidden", "65", "--heads", "4"], "hidden=65 cannot be divided"),
         ("medusa", [], "exactly one must be given"),
         ("medusa", ["--steps", "1", "--heads", "0"], "heads=0"),
-        ("medusa", ["--steps", "1", "--head-decay", "2"], "head_decay=2.0"),
+        ("medusa", ["--steps", "1", "--head-decay", "2"], "--head-decay=2.0"),
     ],
 )
 def test_bad_values_are_refused(given: list[Training], kind: str, args: list[str], message: str) -> None:

@@ -131,6 +131,29 @@ def test_an_interrupt_before_the_first_figures_ends_it(engine: FakeEngine, monke
     result = run()
     assert result.exit_code == 130
     assert "same text" not in result.stdout
+    assert "stopped before a prompt was measured both ways" in result.stdout
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("where", ["table", "remarks"])
+def test_an_interrupt_behind_the_last_prompt_does_not_take_the_figures(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    whole = getattr(command.Comparison, where)
+    calls: list[int] = []
+
+    def interrupted_once(comparison: object) -> object:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return whole(comparison)
+
+    monkeypatch.setattr(command.Comparison, where, interrupted_once)
+    result = run()
+    assert result.exit_code == 130
+    assert "stopped: the figures are of 5 of 5 prompts" in result.stdout
+    assert row(result.stdout, "same text") == ["5 of 5"]
+    assert "next " in result.stdout
 
 
 @pytest.mark.usefixtures("engine")

@@ -78,14 +78,14 @@ def test_help_shows_the_basic_options_and_help_all_every_one(names: tuple[str, .
     assert max(map(len, all_of_them.splitlines())) <= WIDEST + 60  # examples are lines to copy, and are not wrapped
 
 
-@pytest.mark.parametrize(("names", "option"), OPTIONS, ids=lambda part: " ".join(part) if type(part) is tuple else "")
-def test_every_option_is_in_a_group_and_explained_in_words(names: tuple[str, ...], option: Any) -> None:
-    where = f"{' '.join(names)} {option.opts}"
-    assert option.rich_help_panel, where
-    assert option.help, where
-    assert option.help.rstrip().endswith("."), where
-    assert PYTHON.findall(option.help) == [], where
-    assert default_of(option) not in ("None", "True", "False"), where
+def test_every_option_is_in_a_group_and_explained_in_words() -> None:
+    for names, option in OPTIONS:
+        where = f"{' '.join(names)} {option.opts}"
+        assert option.rich_help_panel, where
+        assert option.help, where
+        assert option.help.rstrip().endswith("."), where
+        assert PYTHON.findall(option.help) == [], where
+        assert default_of(option) not in ("None", "True", "False"), where
 
 
 PYTHON = re.compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,12 @@ def test_what_the_page_was_built_with_arrives_in_it(path: Path) -> None:
             assert page.evaluate(f"import('hs/base/dom').then(({{ data }}) => data('{name}'))") == json.loads(
                 json.dumps(value)
             )
+
+
+def test_the_readme_shows_the_same_race() -> None:
+    root = Path(__file__).parents[2]
+    tool = runpy.run_path(str(root / "tools" / "picture.py"))
+    shown = (root / "docs" / "demo.svg").read_text(encoding="utf-8")
+    assert shown == tool["picture"](learn_page.race()), "python tools/picture.py draws it again"
+    (times,) = re.findall(r">(\d\.\d times as fast), and the same letters", shown)
+    assert f"{times}, and the same letters](docs/demo.svg)" in (root / "README.md").read_text(encoding="utf-8")

@@ -78,7 +78,7 @@ def test_the_memory_of_a_model_that_is_not_tiny(dtype: str) -> None:
     for each in found.formats:
         made = runner(loading.resolve("bundled", "target"), getattr(torch, dtype), each.quantize)
         assert each.weights == pytest.approx(made.memory(), rel=0.02)
-    assert found.needed == found.formats[0].weights + 8 * found.cache
+    assert found.needed == found.formats[0].weights + 8 * found.cache + found.rows
     assert found.decoder == "fused"
 
 
@@ -163,7 +163,7 @@ def test_memory_at_a_context(tiny: Callable[..., str]) -> None:
     long, short = (describe(tiny("llama"), FLOAT32, InfoOptions(context=n, slots=2)) for n in (128, 32))
     assert long.cache == 4 * short.cache
     assert (short.context, long.context_limit) == (32, 128)
-    assert long.needed - short.needed == 2 * (long.cache - short.cache)
+    assert long.needed - short.needed == 2 * (long.cache - short.cache) + long.rows - short.rows
     with pytest.raises(InvalidOption, match="above the 128 positions"):
         describe(tiny("llama"), FLOAT32, InfoOptions(context=129))
 

@@ -25,6 +25,7 @@ from support.gguf_mixtures import MIXTURES
 import headstart as hs
 from headstart.base.errors import NotEnoughMemory
 from headstart.base.files import cache_directory
+from headstart.loading import checkpoint as checkpoints
 from headstart.loading.info import describe
 from headstart.loading.load import Target
 from headstart.model import mapped, native
@@ -48,7 +49,7 @@ def use_folder(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     cache_directory("kernels").parent.mkdir(parents=True)
     cache_directory("kernels").symlink_to(kernels, target_is_directory=True)  # for processes of their own
-    patch.setattr(mapped, "WORTH_MAPPING", 1)
+    patch.setattr(checkpoints, "WORTH_MAPPING", 1)
     patch.setattr(mapped, "_SPARE", 0)
 
 
@@ -292,7 +293,7 @@ def test_a_disk_that_is_too_full(
 
 
 def _experts(target: Target) -> Any:
-    found = target.checkpoint._experts(None)
+    found = target.checkpoint._packed(None)
     assert found is not None
     return found
 
@@ -383,12 +384,12 @@ def test_files_of_others_make_room(source: Path, monkeypatch: pytest.MonkeyPatch
     (folder / "old.products").write_bytes(b"x" * 2**20)
     usage = shutil.disk_usage(folder)
     free = lambda _: usage._replace(free=mapped._SPARE + (0 if (folder / "old.products").exists() else 2**30))  # noqa: E731
-    experts = Target(source, max_length=96).checkpoint._experts(None)
+    experts = Target(source, max_length=96).checkpoint._packed(None)
     assert experts is not None
     monkeypatch.setattr(mapped.shutil, "disk_usage", free)
     monkeypatch.setattr(experts, "bytes", 2**19)
     assert experts.can_be()
-    experts._tidy()
+    experts._tidy(for_room=True)
     assert not files()
 
 
@@ -406,8 +407,9 @@ def test_what_a_stopped_process_left_goes(source: Path) -> None:
 def test_two_processes_that_start_at_once_make_one_file(source: Path, tmp_path: Path) -> None:
     code = (
         "import sys, headstart as hs\n"
+        "from headstart.loading import checkpoint\n"
         "from headstart.model import mapped\n"
-        "mapped.WORTH_MAPPING, mapped._SPARE = 1, 0\n"
+        "checkpoint.WORTH_MAPPING, mapped._SPARE = 1, 0\n"
         "made = mapped.MappedExperts._make\n"
         "def make(*given):\n"
         "    print('made', flush=True)\n"

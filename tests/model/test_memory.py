@@ -20,7 +20,7 @@ from headstart.model import native
 from headstart.model.cache import cache_bytes
 from headstart.model.heads.medusa import HeadWeights, MedusaHeads
 from headstart.model.loading import adopt, forward_bytes
-from headstart.model.memory import bytes_of, free_bytes, release_files
+from headstart.model.memory import bytes_of, free_bytes, mapped_checkpoints, release_copied, release_files
 from headstart.model.native.memory import aligned
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -94,6 +94,11 @@ def test_pages_of_checkpoints_are_given_back_and_come_back(tmp_path: Path) -> No
         text = Path("/proc/self/smaps").read_text()
         return int(text.partition(str(tmp_path / name))[2].partition("Rss:")[2].split()[0])
 
+    for each in mapped.values():
+        release_copied(each[: 1 << 15], mapped_checkpoints())
+    assert 0 < in_memory("read.safetensors") <= 1 << 7  # KiB: half of it
+    assert in_memory("other.bin") == 1 << 8
+    assert mapped["written.safetensors"][5] == -1.0
     release_files()
     assert in_memory("read.safetensors") == 0
     assert in_memory("written.safetensors") > 0

@@ -15,6 +15,7 @@ import headstart as hs
 from headstart.base.errors import DamagedModel
 from headstart.base.files import cache_directory
 from headstart.base.lazy import transformers
+from headstart.loading import checkpoint
 from headstart.loading.load import Target
 from headstart.model import int4, loading, mapped, native
 from headstart.model import streamed as streaming
@@ -62,7 +63,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     cache_directory("kernels").parent.mkdir(parents=True)
     cache_directory("kernels").symlink_to(kernels, target_is_directory=True)
-    monkeypatch.setattr(mapped, "WORTH_MAPPING", 1)
+    monkeypatch.setattr(checkpoint, "WORTH_MAPPING", 1)
     monkeypatch.setattr(mapped, "_SPARE", 0)
     return cache_directory(mapped.KIND)
 
@@ -93,7 +94,7 @@ def test_the_same_bits_as_of_the_whole_model(
     state = made.stat().st_mtime_ns, made.stat().st_ino
     assert first == right == written(source, quantize=quantize)[1]
     assert state[1] == made.stat().st_ino
-    assert target.checkpoint._experts(quantize).bytes == pytest.approx(made.stat().st_size, rel=0.5)
+    assert target.checkpoint._packed(quantize).bytes == pytest.approx(made.stat().st_size, rel=0.5)
 
 
 def test_memory_is_counted_as_it_is_laid_out(tmp_path: Path, files: Path) -> None:

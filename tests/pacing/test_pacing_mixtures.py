@@ -157,6 +157,37 @@ def test_paced_drafts_are_never_slower_and_nearly_the_best_length(world: simulat
     assert ours > 0.93 * max(fixed)
 
 
+@pytest.mark.parametrize(("alpha", "of_plain"), [(0.3, 0.945), (0.5, 0.95), (0.85, 1.15)])
+def test_little_is_lost_on_the_first_short_text(alpha: float, of_plain: float) -> None:
+    """Of 24 steps, the first that an engine makes, where two rows cost 1.57 plain steps and nothing is known."""
+    world = simulation.MIXTURES[-1]
+    alphas = [np.full(400, alpha)]
+    speeds = [
+        simulation.speed(world, simulation.contenders(world, alphas)["adaptive"], alphas, 400, seed, steps_at_most=24)
+        for seed in range(24)
+    ]
+    assert np.mean(speeds) > of_plain
+
+
+def test_a_short_draft_is_tried_first_and_its_count_says_what_the_next_costs() -> None:
+    pacing = AdaptivePacing([Source("s", 12)], COSTS)
+    costs = pacing._shared.costs
+    assert costs.weigh(4, 4) == pytest.approx(4), "as if all of a text were strangers"
+    costs.observe_experts(1, 1, 1, met(1.55))
+    assert costs.weigh(4, 4) == pytest.approx(4 * 0.55, abs=0.1)
+
+
+def test_of_sizes_that_promise_the_same_an_untried_source_drafts_the_shortest() -> None:
+    sizes = np.array([1, 2, 3])
+    known = DraftOption(0, 1.0, sizes, sizes, np.array([0.5, 1.0, 1.5]))
+    flat = CurrentCosts(StepCosts(((1, 1.0), (2, 1.25), (3, 1.66), (4, 2.07))), ["s"])
+    longest, shortest = (
+        choose([[replace(known, untried=untried)]], flat, batch=1, sampled=[False]).nodes[0][0]
+        for untried in (False, True)
+    )
+    assert (longest, shortest) == (3, 1)
+
+
 # -- measured ----------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,20 @@ def _launched() -> Any:
     playwright = _LAUNCHED.enter_context(sync_playwright())
     browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
     _LAUNCHED.callback(browser.close)
+    for method in ("new_context", "new_page"):
+        setattr(browser, method, _patient(getattr(browser, method)))
     return browser
+
+
+def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
+    """What is made waits three minutes for a page: playwright's 30 seconds pass on a machine that is busy."""
+
+    def made(**options: Any) -> Any:
+        found = make(**options)
+        found.set_default_timeout(180_000)
+        return found
+
+    return made
 
 
 def close_browser() -> None:

@@ -17,7 +17,8 @@ extern "C" {
 void headstart_activate(), headstart_forward(), headstart_gather(), headstart_gather_latents(), headstart_grouped_bytes(),
     headstart_layout(), headstart_multiply(), headstart_nibbles(), headstart_pack(), headstart_pack_blocks(),
     headstart_pack_grouped(),
-    headstart_pack_whole(), headstart_packed_bytes(), headstart_read(), headstart_round_groups(), headstart_supported(),
+    headstart_pack_whole(), headstart_packed_bytes(), headstart_read(), headstart_round_groups(),
+    headstart_rows_of_keys(), headstart_supported(),
     headstart_unpack_grouped(), headstart_use_openmp();
 }
 
@@ -38,7 +39,8 @@ struct Named {
 const Named KERNELS[] = {NAMED(activate),     NAMED(forward),      NAMED(gather),       NAMED(gather_latents),
                          NAMED(grouped_bytes), NAMED(layout),       NAMED(multiply),     NAMED(nibbles),
                          NAMED(pack),          NAMED(pack_blocks),  NAMED(pack_grouped), NAMED(pack_whole),   NAMED(packed_bytes),
-                         NAMED(read),          NAMED(round_groups), NAMED(supported),    NAMED(unpack_grouped), NAMED(use_openmp)};
+                         NAMED(read),          NAMED(round_groups), NAMED(rows_of_keys), NAMED(supported),    NAMED(unpack_grouped),
+                         NAMED(use_openmp)};
 
 constexpr uint64_t PAGE = 4096;
 constexpr int64_t MOST = 1 << 18;  // pages of one call: 1 GB

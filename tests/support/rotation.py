@@ -1,8 +1,9 @@
-"""Which of many combinations run: each value of the first axes once in the fast suite, the last axis taking turns."""
+"""Which of many combinations run in the fast suite: `rotated` is said where the test is, `spread` in long_tests.txt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -33,3 +34,16 @@ def rotated(
                 marks = pytest.mark.slow if apart or slow(*combination) else ()
                 found.append(pytest.param(*combination, *turn, marks=marks))
     return found
+
+
+def spread(cases: Sequence[Mapping[str, Any]], turns: int) -> set[int]:
+    """The places of one of each `turns` cases that follow one another: the one whose parameters were met least. Each
+    value of each parameter is met if so few cases can."""
+    values = [[f"{name}={value!r}" for name, value in case.items()] for case in cases]
+    met: Counter[str] = Counter()
+    chosen = []
+    for begin in range(0, len(cases), turns):
+        those = range(begin, min(begin + turns, len(cases)))
+        chosen.append(min(those, key=lambda place: sum(met[value] for value in values[place])))
+        met.update(values[chosen[-1]])
+    return {*chosen}

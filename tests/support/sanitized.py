@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from headstart.base import compiling
+from headstart.loading import checkpoint
 from headstart.loading.load import Target
 from headstart.model import mapped, native
 from headstart.model.decoders.grouped import GroupedLinear
@@ -158,7 +159,7 @@ def main(sources: Path, directory: Path) -> None:
         for name in ("qwen3_moe", "kimi_linear"):
             run(family_of(name, "int4"))
         several_kinds()
-        mapped.WORTH_MAPPING, mapped._SPARE = 1, 0
+        checkpoint.WORTH_MAPPING, mapped._SPARE = 1, 0
         for name, kind in (("qwen3_moe", Q.Q4_0), ("gpt_oss", Q.MXFP4)):
             experts_in_a_file(directory, name, kind)
     print("ran to the end")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import option, values_of
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, note, output, progress_bar, stages, table_of
@@ -153,8 +154,8 @@ def _train(
     except KeyboardInterrupt:
         messages().print("stopped; the same command continues from the last checkpoint")
         raise
-    output().print(f"trained   {result.steps} steps, {result.tokens} tokens, {result.seconds:.0f} s: {result.path}",
-                   soft_wrap=True, markup=False)  # fmt: skip
+    took = f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {result.seconds:.0f} s"
+    output().print(f"trained   {took}: {result.path}", soft_wrap=True, markup=False)
     return result
 
 
@@ -179,9 +180,9 @@ def _forget(traffic: Path, user: str) -> None:
 def _say_traffic(console: Console, found: Material) -> None:
     counts = found.counts
     lines = [
-        f"traffic   {counts['exchanges']} exchanges, {counts['tokens']} tokens",
+        f"traffic   {counted(counts['exchanges'], 'exchange')}, {counted(counts['tokens'], 'token')}",
         f"split     {counts['learnt']} to learn from, {counts['held_out']} held out "
-        f"({counts['held_out_conversations']} conversations)",
+        f"({counted(counts['held_out_conversations'], 'conversation')})",
     ]
     left_out = {
         "repeats": "repeats", "alike": "too like held-out ones to learn from", "too_long": "too long for the context",
@@ -198,7 +199,9 @@ def _say_traffic(console: Console, found: Material) -> None:
 def _say_gain(console: Console, adapted: Adapted, gate: GateOptions) -> None:
     gain = adapted.gain
     how = "each at its own temperature" if gate.temperature is None else f"temperature {gate.temperature:g}"
-    console.print(Text(f"gate      {gain.prompts} prompts, K={gate.k}, {how}, intervals of {gain.level:.0%}"))
+    console.print(
+        Text(f"gate      {counted(gain.prompts, 'prompt')}, K={gate.k}, {how}, intervals of {gain.level:.0%}")
+    )
     table = table_of("", "deployed", "new")
     table.add_row("tokens per forward", _range(gain.old), _range(gain.new))
     for i, (old, new) in enumerate(zip(gain.old_by_position, gain.new_by_position, strict=False), start=1):

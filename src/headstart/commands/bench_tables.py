@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headstart.base.words import counted
 from headstart.commands.figures import percent
 from headstart.commands.terminal import harmless, table_of
 from headstart.measure.bench.sweep import step_costs, sweep_points, why_not_predicted
@@ -39,7 +40,7 @@ def print_result(console: Console, result: BenchResult, figures: Sequence[Figure
         Text(
             harmless(
                 f"target {facts['target']} · drafter {facts['drafter']} · {facts['dtype']} on {facts['device']}, "
-                f"{facts['threads']} threads · pacing {facts['pacing']} · {figures[0].trials} paired runs"
+                f"{counted(facts['threads'], 'thread')} · pacing {facts['pacing']} · {figures[0].trials} paired runs"
                 + (f" · prompts: {result.forms}" if result.forms else "")
             ),
             style="dim",

@@ -15,6 +15,7 @@ from rich.text import Text
 from headstart.base.errors import HeadstartError, InvalidOption
 from headstart.base.files import cache_directory
 from headstart.base.options import option, values_of
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.figures import Total, stats_table
 from headstart.commands.options import but, command
@@ -171,7 +172,8 @@ class _Front:
         self._wrap = WordWrap(self._console.width)
         try:
             if dropped:
-                say(messages(), f"the context is full: the oldest {dropped} questions and answers are forgotten", "dim")
+                gone = counted(dropped, "oldest question")
+                say(messages(), f"the context is full: its {gone} and what was answered are forgotten", "dim")
             for piece in pieces:
                 self._write(piece)
         except KeyboardInterrupt:

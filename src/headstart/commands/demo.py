@@ -16,6 +16,7 @@ from rich.text import Text
 
 from headstart.base.errors import InvalidPrompt
 from headstart.base.options import option
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.options import command, only
 from headstart.commands.replay import Comparison, Pair, coloured, legend, measure, pace, replay
@@ -91,24 +92,27 @@ def demo(
     # One's own prompts are all run; the built-in ones only show, and a slow machine need not show them all.
     until = math.inf if prompt else start + _BUDGET_SECONDS
     pairs: list[Pair] = []
-    stopped = False
+
+    def conclude() -> None:
+        facts = engine.describe()
+        comparison = Comparison(
+            pairs, sampling.greedy, options.rule == "coupled", facts["dtype"], width_invariant=facts["width_invariant"]
+        )
+        _conclude(comparison, console)
+
     try:
         for pair in _run(engine, prompts, sampling, live, until, console):
             pairs.append(pair)
+        if len(pairs) < len(prompts):
+            console.print(f"\nno more prompts were begun after {_BUDGET_SECONDS:.0f} s: this takes long here")
+        conclude()
     except KeyboardInterrupt:
-        if not pairs:
-            raise
-        stopped = True
-        console.print(f"\nstopped: the figures are of {len(pairs)} of {len(prompts)} prompts")
-    if len(pairs) < len(prompts) and not stopped:
-        console.print(f"\nno more prompts were begun after {_BUDGET_SECONDS:.0f} s: this takes long here")
-    facts = engine.describe()
-    comparison = Comparison(
-        pairs, sampling.greedy, options.rule == "coupled", facts["dtype"], width_invariant=facts["width_invariant"]
-    )
-    _conclude(comparison, console)
-    if stopped:
-        raise typer.Exit(INTERRUPTED)
+        if pairs:
+            console.print(f"\nstopped: the figures are of {len(pairs)} of {counted(len(prompts), 'prompt')}")
+            conclude()
+        else:
+            console.print("\nstopped before a prompt was measured both ways, so there are no figures")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _has_row_kernels() -> bool:
@@ -128,7 +132,7 @@ def _introduce(engine: Engine, sampling: Sampling, console: Console) -> None:
     console.print(
         f"{facts['dtype']} on {facts['device']} with {facts['threads']} threads · {distribution} · "
         f"one prompt at a time, "
-        f"up to {sampling.max_tokens} tokens",
+        f"up to {counted(sampling.max_tokens, 'token')}",
         style="dim",
     )
     if console.is_terminal:

@@ -16,6 +16,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.files import write_text
 from headstart.base.options import check_number, option, values_of
 from headstart.base.prompt_sets import PromptItem
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
 from headstart.commands.options import command, only
@@ -107,10 +108,11 @@ def doctor(
 
 def _duration(asked: DoctorOptions) -> str:
     """How long it will take, as far as is known before."""
+    takes = f"This takes about {counted(asked.seconds, 'second', '.0f')}, after the model is loaded"
     if not asked.measure:
-        return f"This takes about {asked.seconds:.0f} seconds, after the model is loaded."
+        return f"{takes}."
     after = "then each drafter is measured" if asked.measure_all else "then about as long for the best three"
-    return f"This takes about {asked.seconds:.0f} seconds, after the model is loaded, {after}. --seconds changes it."
+    return f"{takes}, {after}. --seconds changes it."
 
 
 def _examination(

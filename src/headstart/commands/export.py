@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import option
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, output, stages, table_of
@@ -119,7 +120,9 @@ def _show(manifest: Manifest, out: Path, console: Console, notes: Console) -> No
         interval = "" if whole.low is None else f" ({whole.low:.2f} to {whole.high:.2f})"
         console.print(f"{whole.value:.2f} tokens per forward{interval}, K={manifest.depth}", soft_wrap=True)
     if manifest.off_from is not None:
-        console.print(f"by these costs no draft pays from {manifest.off_from} requests at once", soft_wrap=True)
+        console.print(
+            f"by these costs no draft pays from {counted(manifest.off_from, 'request')} at once", soft_wrap=True
+        )
     for line in manifest.warnings:
         notes.print(Text.assemble(("warning: ", "bold yellow"), harmless(line)), soft_wrap=True)
     console.print(f"written  {out}", soft_wrap=True)

@@ -20,6 +20,7 @@ from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from headstart.base.errors import InvalidOption, InvalidPrompt
 from headstart.base.options import option
 from headstart.base.prompt_sets import Prompt, PromptItem
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.figures import Total, output_as_json, stats_table
 from headstart.commands.options import command
@@ -154,8 +155,8 @@ def _encoded(engine: Engine, items: Sequence[PromptItem], *, chat: bool) -> list
     raw = sum(item.form == "turns raw" for item in sent)
     later = sum(len(item.chat.later) for item in items if item.chat is not None)
     for words in (
-        f"this model has no chat template: the turns of {raw} prompts are sent as plain text" if raw else "",
-        f"{later} later turns are not asked: only the first of each conversation is answered" if later else "",
+        f"this model has no chat template: the turns of {counted(raw, 'prompt')} are sent as plain text" if raw else "",
+        f"{counted(later, 'later turn')} not asked: only the first of each conversation is answered" if later else "",
     ):
         if words:
             say(messages(), words, "dim")

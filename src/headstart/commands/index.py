@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.progress import MofNCompleteColumn
 
 from headstart.base.options import check_number, option
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, note, output, progress_bar, say
@@ -81,11 +82,11 @@ def index(
             files, tokenizer, most_bytes=int(max_file_size * _MEGABYTE), most_tokens=max_tokens, escaped=tool_calls,
             observe=lambda count: bar.advance(task, count),
         )  # fmt: skip
-    with note(console, f"sorting {reading.tokens:,} tokens …"):
+    with note(console, f"sorting {counted(reading.tokens, 'token', ',')} …"):
         indexing.write(reading, tokenizer, output_file)
     size, seconds = output_file.stat().st_size / _MEGABYTE, time.perf_counter() - start
-    written = f"{len(reading.texts):,} texts, {reading.tokens:,} tokens, {size:.1f} MB, {seconds:.1f} s"
-    say(output(), f"{output_file}: {written}")
+    held = f"{counted(len(reading.texts), 'text', ',')}, {counted(reading.tokens, 'token', ',')}"
+    say(output(), f"{output_file}: {held}, {size:.1f} MB, {seconds:.1f} s")
     for reason, count in reading.left_out.most_common():
         say(console, f"left out: {count:,} {reason}")
     say(console, f"next  headstart serve --model {target} --index {output_file}")

@@ -13,6 +13,7 @@ from headstart.base.as_json import as_json as plain
 from headstart.base.errors import HeadstartError
 from headstart.base.machine import cpu_name
 from headstart.base.options import option
+from headstart.base.words import counted
 from headstart.commands import loading as cli
 from headstart.commands.options import command, only
 from headstart.commands.terminal import facts_table, messages, note, output, print_error
@@ -122,7 +123,7 @@ def _facts(found: Info) -> Iterator[tuple[str, str]]:
     yield "runs on", _runs(found)
     yield from _named("formats", [_format(each, found) for each in found.formats])
     yield "memory", _memory(found)
-    yield from _experts(found)
+    yield from _packed(found)
     yield from _named("drafters", _drafters(found))
     yield "", f"auto takes {' + '.join(found.auto) or 'none'}: {found.auto_why}"
 
@@ -176,23 +177,28 @@ def _format(each: Format, found: Info) -> str:
 
 
 def _memory(found: Info) -> str:
-    slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
+    slots = counted(found.slots, "slot")
     states = f", {_bytes(found.states)} of them states" if found.states else ""
     cache = f"{slots} x {_bytes(found.cache)} of cache for {found.context:,} tokens{states}"
     fits = "fits in" if found.needed <= found.free else "does not fit in"
     beside = f" beside the {_bytes(found.mapped)} of experts that lie in a file" if found.mapped else ""
     weights = f"{_bytes(found.formats[0].weights - found.mapped)} of weights{beside}"
-    return f"{weights} + {cache} = {_bytes(found.needed)}, which {fits} the {_bytes(found.free)} that are free"
+    rows = f" + {_bytes(found.rows)} for the rows of a forward" if found.rows else ""
+    return f"{weights} + {cache}{rows} = {_bytes(found.needed)}, which {fits} the {_bytes(found.free)} that are free"
 
 
-def _experts(found: Info) -> Iterator[tuple[str, str]]:
-    """Where they lie."""
-    if found.experts_file is None:
+def _packed(found: Info) -> Iterator[tuple[str, str]]:
+    """Where weights lie in a file."""
+    if found.packed_file is None:
         return
-    there = "is" if Path(found.experts_file).exists() else "will be made at the first load, and is then"
+    there = "is" if Path(found.packed_file).exists() else "will be made at the first load, and is then"
+    if not found.mapped:
+        there = there.replace("is then", "at later ones is")
+        yield "packed file", f"the weights as the kernels read them are in {found.packed_file}, which {there} mapped"
+        return
     rest = found.free - found.needed
     short = "" if rest >= found.mapped else f"; for {_bytes(max(0, rest))} of it there is memory, the disk has the rest"
-    yield "experts", f"run where they lie in {found.experts_file}, which {there} mapped{short}"
+    yield "experts", f"run where they lie in {found.packed_file}, which {there} mapped{short}"
 
 
 def _drafters(found: Info) -> list[str]:

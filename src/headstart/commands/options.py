@@ -99,10 +99,11 @@ def command(basic: str = "") -> Callable[[Callable[..., None]], Callable[..., No
 
     def made(body: Callable[..., None]) -> Callable[..., None]:
         parameters, groups, words = _parameters(body)
+        flags = {name: flag for group in groups.values() for name, flag in group.flags()}
 
         @functools.wraps(body)
         def run(__context: typer.Context, **given: Any) -> None:
-            with reported(given.pop("traceback")):
+            with reported(given.pop("traceback"), flags):
                 del given["config"], given["help_all"]  # their callbacks have acted
                 if given.pop("show_config"):
                     print_settings(__context)
@@ -188,6 +189,13 @@ class _Group:
         """One parameter for each field, as typer wants them."""
         fields = {field.name: field for field in dataclasses.fields(self.cls)}
         return [self._parameter(fields[name], each) for name, each in self.options.items()]
+
+    def flags(self) -> list[tuple[str, str]]:
+        """The name of each field, and the flag that the help names first."""
+        long = {
+            name: [flag for flag in _flags(name, each) if flag.startswith("--")] for name, each in self.options.items()
+        }
+        return [(name, flags[0]) for name, flags in long.items() if not self.options[name].positional]
 
     def make(self, given: dict[str, Any]) -> Any:
         """The instance, from the values that typer found; they are taken out of `given`."""

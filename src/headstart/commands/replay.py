@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.base.options import values_of
+from headstart.base.words import counted
 from headstart.commands.figures import Total, percent, percentages, speculation_in_words
 from headstart.commands.terminal import harmless, table_of
 from headstart.engine import in_turn
@@ -108,7 +109,7 @@ def _panel(run: Run, now: float, console: Console, width: int, height: int) -> P
     return Panel(
         Text("\n").join(lines[-(height - _BORDERS) :]),
         title=f"[bold]{run.name} · {shown / elapsed if elapsed else 0:.0f} tokens/s[/bold]",
-        subtitle=f"{shown} tokens in {elapsed:.2f} s" + (" ✓" if now >= run.seconds else ""),
+        subtitle=f"{counted(shown, 'token')} in {elapsed:.2f} s" + (" ✓" if now >= run.seconds else ""),
         border_style="dim",
         width=width,
         height=height,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 import typer
@@ -28,6 +31,11 @@ BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 # C0 controls, DEL and C1 controls except tab and newline: on a terminal they could move the cursor or recolour it.
 _CONTROLS = {code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)}
 _CONTROLS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+_NAME = re.compile(r"(?<![\w./-])([a-z][a-z_]*)(?![\w/]|\.\w)(=?)")
+"""A word that may be the name of an option in Python: no part of a path."""
+_FLAGS: ContextVar[Mapping[str, str]] = ContextVar("_FLAGS", default=MappingProxyType({}))
+"""The flags of the command that runs, by the names that Python has for its options."""
 
 
 def output() -> Console:
@@ -117,8 +125,22 @@ def for_stdout(text: str) -> str:
 def print_error(error: HeadstartError) -> None:
     """Two lines on standard error, in colour on a terminal: what is wrong, and what to do about it."""
     console = messages()
-    console.print(Text.assemble(("error: ", "bold red"), harmless(error.message)), soft_wrap=True)
-    console.print(Text.assemble(("hint: ", "bold cyan"), harmless(error.hint)), soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), harmless(_as_flags(error.message))), soft_wrap=True)
+    console.print(Text.assemble(("hint: ", "bold cyan"), harmless(_as_flags(error.hint))), soft_wrap=True)
+
+
+def _as_flags(text: str) -> str:
+    """`text` with the options that Python knows as `max_length` named as the running command does: `--max-model-len`.
+
+    A field whose name is one word, such as `layers`, is an option only where a value follows it.
+    """
+    flags = _FLAGS.get()
+
+    def flag(found: re.Match[str]) -> str:
+        name, equals = found.groups()
+        return flags[name] + equals if name in flags and ("_" in name or equals) else found[0]
+
+    return _NAME.sub(flag, text)
 
 
 @contextlib.contextmanager
@@ -149,12 +171,13 @@ def unechoed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reported(show_traceback: bool) -> Iterator[None]:
-    """Run a command's body; turn the errors a user can cause into messages and exit codes.
+def reported(show_traceback: bool, flags: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+    """Run a command's body; turn the errors a user can cause into messages and exit codes. flags: how the command names
+    the options of the library, which messages then do too.
 
     Any other exception passes: it is a bug, and its traceback is the report.
     """
-    shown = SHOWN.set(_compiling)
+    shown, named = SHOWN.set(_compiling), _FLAGS.set(flags)
     try:
         yield
         sys.stdout.flush()  # a reader that has gone shows here at the latest
@@ -175,3 +198,4 @@ def reported(show_traceback: bool) -> Iterator[None]:
         raise typer.Exit(PIPE_CLOSED) from None
     finally:
         SHOWN.reset(shown)
+        _FLAGS.reset(named)

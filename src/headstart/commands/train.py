@@ -11,6 +11,7 @@ import typer
 from headstart import train as training
 from headstart.base.errors import HeadstartError
 from headstart.base.lazy import transformers
+from headstart.base.words import counted
 from headstart.commands.help import Explained, Group
 from headstart.commands.loading import without_bars
 from headstart.commands.options import command
@@ -138,7 +139,9 @@ def _run(make: Callable[..., TrainingResult], options: Training) -> None:
         raise
     console = output()
     console.print(sentence(result.acceptance), soft_wrap=True)
-    console.print(f"{result.path}: {result.steps} steps, {result.tokens} tokens, {result.seconds:.0f} s")
+    console.print(
+        f"{result.path}: {counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {result.seconds:.0f} s"
+    )
     if result.stopped:
         console.print(f"stopped early: {result.stopped}; the best weights are kept", soft_wrap=True)
     if result.phases:

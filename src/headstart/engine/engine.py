@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from headstart.base.errors import InvalidOption
 from headstart.drafters import capabilities
+from headstart.engine.chunks import Chunks
 from headstart.engine.guards import GuardedPacing
 from headstart.engine.intake import Intake, is_one
 from headstart.engine.loop import StepLoop
@@ -65,7 +66,7 @@ class Engine:
         self._guarded = guarded = parts.drafter
         self.scheduler = Scheduler(
             self.cache,
-            prefill_chunk=parts.prefill_chunk,
+            chunks=Chunks(parts.prefill_chunk, bounded=parts.target.width_invariant),
             # Under rule "coupled" a drafter that draws uses the very noise the target will use
             purpose=Purpose.TOKEN if parts.rule == "coupled" else Purpose.DRAFT,
             # Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts

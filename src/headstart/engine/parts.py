@@ -40,7 +40,7 @@ class EngineParts:
     """Of transformers, or None if prompts are token ids and no text is wanted."""
     eos_token_ids: frozenset[int]
     prefill_chunk: int
-    """Prompt tokens read per step, over all requests."""
+    """The most prompt tokens read per step, over all requests."""
     target_name: str
     reason: str
     """Why this drafter, or why none."""
@@ -61,6 +61,7 @@ class EngineParts:
             "not_guessing": pacing.idle or None,
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "quantize": self.target.quantize,
+            "kv_cache_dtype": str(self.target.cache_dtype).removeprefix("torch."),
             "weights": self.target.weights_in_words,
             "drafter_weights": {
                 part.name: words

@@ -11,6 +11,7 @@ from headstart.model.prefixes import SHORTEST, common_prefix
 from headstart.rule.row import Row
 
 if TYPE_CHECKING:
+    from headstart.engine.chunks import Chunks
     from headstart.engine.request import Request
     from headstart.model.cache import Slots
     from headstart.rule.noise import Purpose
@@ -31,16 +32,16 @@ class Scheduler:
 
     Args:
         cache: of the target.
-        prefill_chunk: prompt tokens read per step, over all requests.
+        chunks: how many prompt tokens are read in a step, over all requests.
         purpose: whose noise drafts are drawn with.
         drafts_matter: whether a seed's text depends on its drafts here, so that seeded rows must be reproducible.
         states_matter: whether the drafter looks at hidden states, and so must be shown where a kept text ends.
     """
 
     def __init__(
-        self, cache: Slots, *, prefill_chunk: int, purpose: Purpose, drafts_matter: bool, states_matter: bool
+        self, cache: Slots, *, chunks: Chunks, purpose: Purpose, drafts_matter: bool, states_matter: bool
     ) -> None:
-        self.prefill_chunk = prefill_chunk
+        self.chunks = chunks
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._cache = cache
@@ -104,23 +105,26 @@ class Scheduler:
         request.slot = None
 
     def rows(self) -> list[tuple[Request, Row]]:
-        """The rows of the next step, without budgets. Those that decode always run; prompts share `prefill_chunk`
-        tokens a step, the oldest first."""
+        """The rows of the next step, without budgets. Those that decode always run; prompts share the tokens of a step,
+        the oldest first."""
         return [(request, self._row(request, feed)) for request, feed in self._feeds()]
 
     def _feeds(self) -> Iterator[tuple[Request, tuple[int, ...]]]:
-        left = self.prefill_chunk
-        for request in self.running:
-            assert request.slot is not None, "a running request has a slot"
-            # a forward that failed may have lost a recurrent state: what the slot has no more is read again
-            held = self._cache.rewind(request.slot, self._cache.lengths[request.slot])
-            unread = tuple(request.tokens[held:])
+        waiting = [(request, self._unread(request)) for request in self.running]
+        left = self.chunks.tokens(beside=any(len(unread) == 1 for _, unread in waiting))
+        for request, unread in waiting:
             if len(unread) > 1:
                 if left == 0:
                     continue
                 unread = unread[:left]
                 left -= len(unread)
             yield request, unread
+
+    def _unread(self, request: Request) -> tuple[int, ...]:
+        assert request.slot is not None, "a running request has a slot"
+        # a forward that failed may have lost a recurrent state: what the slot has no more is read again
+        held = self._cache.rewind(request.slot, self._cache.lengths[request.slot])
+        return tuple(request.tokens[held:])
 
     def _row(self, request: Request, feed: tuple[int, ...]) -> Row:
         assert request.slot is not None, "a running request has a slot"

@@ -25,6 +25,7 @@ from torch import Tensor
 from headstart.base.errors import DrafterFailed
 from headstart.drafters import Drafter, Observation, Row, capabilities
 from headstart.drafters.growing.own_model import to_be_taken_over
+from headstart.engine.chunks import Chunks
 from headstart.engine.guarded_drafter import GuardedDrafter
 from headstart.engine.guards import GuardedPacing
 from headstart.engine.judging import HostJudge, Outcome
@@ -93,7 +94,7 @@ class StackedDrafter(Drafter):
         self._targets_cache: Slots | None = None
         self._rounds = _Rounds(
             cache,
-            prefill_chunk=CHUNK,
+            chunks=Chunks(CHUNK, bounded=False),
             purpose=Purpose.DRAFT,
             drafts_matter=True,
             states_matter=bool(guarded.taps),

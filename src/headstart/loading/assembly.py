@@ -76,7 +76,7 @@ def assemble(
         facts: what the costs of these models depend on, for the profile of adaptive pacing; None keeps no profile.
         judge: computes distributions and applies the rule; None does so on the host.
         max_batch_size: requests that run at once; more of them wait.
-        prefill_chunk: prompt tokens read per step, over all requests.
+        prefill_chunk: the most prompt tokens read per step, over all requests.
         prefix_cache: whether a slot keeps its text when its request ends, so that one that begins alike need not read
             that again. On a forward that is width-invariant no text changes by that.
         reason: why this drafter, or why none.
@@ -143,6 +143,8 @@ class Facts:
     """The codes that the target and each draft model run on."""
     decoder: str
     """That of the target."""
+    kv_cache_dtype: str
+    """That of the target's keys and values."""
     headstart: str
     """The version."""
 
@@ -237,6 +239,7 @@ class Assembly:
                 *(draft.blocks(given.draft_quantize or "none") for draft in self.drafts.values()),
             ],
             decoder=runner.decoder,
+            kv_cache_dtype=str(runner.cache_dtype),
             headstart=version("headstart"),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ import torch
 from headstart.base.errors import InvalidOption, NotEnoughMemory, UnsupportedModel
 from headstart.loading.kept import NOTHING_KEPT, Kept, Made
 from headstart.model import generation, int4, loading, native
-from headstart.model.codes import codes_of
+from headstart.model.codes import codes_of, is_quantised
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
 from headstart.model.kept.config import KeptConfig
@@ -21,16 +22,23 @@ from headstart.model.kept.store import Changed, Passed
 from headstart.model.kept.weights import kept_model
 from headstart.model.longrope import turns_by_length
 from headstart.model.memory import MemoryNeed
+from headstart.model.native.weights import why_not
 from headstart.model.reading import first_line
+from headstart.model.recipes import find_recipe
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
 
 if TYPE_CHECKING:
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
 
 DEFAULT_LENGTH = 4096
 WORTH_KEEPING = 2**21
 """Bytes of weights, so that what tests and lessons make is not kept."""
+WORTH_MAPPING = 2**28
+"""Bytes, in a file as the kernels read them, of experts and of weights that are rounded here. Fewer are laid out in
+memory in a second or two."""
+WORTH_MAPPING_AS_STORED = 2**31
+"""The same of weights that are laid out as they are, of which a second makes several times as many."""
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +77,7 @@ class Checkpoint:
         trust_remote_code: bool = False,
         probe: Literal["kept", "always"] = "kept",
         packed_file: bool = True,
+        kv_cache_dtype: str = "auto",
     ) -> None:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
@@ -81,6 +90,8 @@ class Checkpoint:
             self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
             self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
         self.dtype = loading.choose_dtype(dtype, self.config, device)
+        self.cache_dtype = loading.choose_cache_dtype(kv_cache_dtype, self.config, self.dtype, device)
+        """Of keys and values."""
         self.limit = loading.context_limit(self.config)
         self.length = self._length(max_length, role)
         """Tokens of a prompt and its text together, at most."""
@@ -105,7 +116,7 @@ class Checkpoint:
         kept = self._kept.generation
         return generation.generation_config(self.source) if kept is None else kept
 
-    @property
+    @cached_property
     def weight_bytes(self) -> int:
         """Of all weights in their dtype, from the config alone."""
         if self._kept.parameters is not None:
@@ -143,10 +154,11 @@ class Checkpoint:
         elif not self._runners:
             weights = self.weight_bytes  # of which the floats of experts that are streamed are never all in memory
             weights += self._streamed_bytes(self._rounded(quantize)) - self._streamed_bytes(None)
-        if not self._runners and (experts := self._experts(quantize)) is not None and experts.can_be():
-            in_file = experts.bytes
+        packed = None if self._runners else self._packed(quantize)
+        if packed is not None and packed.spares_memory and packed.can_be():
+            in_file = packed.bytes
         cache, states = (
-            sizes(self.config, self.dtype, slots=slots, length=self.length)
+            sizes(self.config, self.cache_dtype, slots=slots, length=self.length)
             for sizes in (loading.cache_bytes, loading.state_bytes)
         )
         own = 0
@@ -171,9 +183,11 @@ class Checkpoint:
         if quantize not in self._runners:
             blocks = self.blocks(quantize)
             rounded = self._rounded(quantize)
-            experts = self._experts(quantize)
-            made = self._kept_runner(rounded, blocks, experts) or self._probed_runner(rounded, blocks, experts)
+            packed = self._packed(quantize)
+            made = self._kept_runner(rounded, blocks, packed) or self._probed_runner(rounded, blocks, packed)
             self._runners[quantize] = made
+            if packed is not None and not packed.believed and self._kept.passed(self._conditions(rounded, blocks)):
+                packed.keep(made.laid_out)
         return self._runners[quantize]
 
     def _rounded(self, quantize: str | None) -> str | None:
@@ -189,51 +203,64 @@ class Checkpoint:
 
         return laid_out_bytes(self.config, self.dtype, rounded)
 
-    def _experts(self, quantize: str | None) -> MappedExperts | None:
-        """Where the experts of a mixture, laid out, may lie in a file of their own; None for other models."""
+    def _packed(self, quantize: str | None) -> PackedFile | None:
+        """Where the weights of a model, or the experts of a mixture, may lie in a file as the kernels read them; None
+        where that is not worth it."""
         blocks, rounded = self.blocks(quantize), self._rounded(quantize)
-        size = self._streamed_bytes(rounded)
+        experts = self._streamed_bytes(rounded)
         if blocks and self._codes is not None:
-            size = self._codes.experts_bytes(self.source, self.config)
-        if not (self._maps and size):
+            experts = self._codes.experts_bytes(self.source, self.config)
+        size = experts or self._laid_out_bytes(rounded, blocks)
+        if not self._maps or size < (WORTH_MAPPING if experts or rounded else WORTH_MAPPING_AS_STORED):
             return None
-        from headstart.model import mapped  # most models have no experts
-
-        if size < mapped.WORTH_MAPPING:
-            return None
-        if self._facts is None and (folder := loading.config_folder(self.source)) is not None:
+        if self._facts is None and experts and (folder := loading.config_folder(self.source)) is not None:
             found = Kept.of(str(folder)).facts  # of the hub's, as it lies on this machine
             if found is None or not found.get("weights"):
                 return None  # they are still to be fetched: which file will be theirs is not known yet
             self._facts = found
         if self._facts is None:
             return None
-        facts = {"of": "experts", **self._facts, **self._conditions(rounded, blocks), "length": None}
-        return mapped.MappedExperts(self.label, facts, size)
+        from headstart.model import mapped  # small models need none
 
-    def experts_file(self, quantize: str | None) -> str | None:
-        """The file in which the experts of a mixture are, or will be after the first load; None where they are in
-        memory."""
-        experts = self._experts(quantize)
-        return None if experts is None else str(experts.path)
+        kind = mapped.MappedExperts if experts else mapped.MappedWeights
+        facts = {"of": "experts" if experts else "weights", **self._facts, **self._conditions(rounded, blocks)}
+        return kind(self.label, {**facts, "length": None}, size)
 
-    def _probed_runner(
-        self, rounded: str | None, blocks: tuple[str, ...], experts: MappedExperts | None
-    ) -> ModelRunner:
+    def _laid_out_bytes(self, rounded: str | None, blocks: tuple[str, ...]) -> int:
+        """Bytes of the weights of a model without experts, of which can be kept how it passed the probe, as the kernels
+        read them; 0 for others. rounded: see `runner`."""
+        recipe = find_recipe(self.config)
+        if recipe is None or recipe.experts or is_quantised(self.config):
+            return 0
+        if why_not(self.dtype, self._device, recipe.widths) is not None:
+            return 0
+        if blocks and self._codes is not None:
+            return self._codes.packed_bytes(self.source, self.config, self.dtype)
+        return int(self.weight_bytes / self.dtype.itemsize * int4.bits_of(rounded, self.dtype) / 8)
+
+    def packed_file(self, quantize: str | None) -> str | None:
+        """The file in which weights, or the experts of a mixture, are, or will be after the first load; None where they
+        are in memory."""
+        packed = self._packed(quantize)
+        return str(packed.path) if packed is not None and packed.can_be() else None
+
+    def _probed_runner(self, rounded: str | None, blocks: tuple[str, ...], packed: PackedFile | None) -> ModelRunner:
         """Made of the modules of transformers, and probed; where that fails with a file of an earlier start, once more
         with one that is made now."""
+        if packed is not None and not packed.spares_memory:
+            packed = None  # the probe sees less than the comparison with what was kept
         try:
-            return self._new_runner(rounded, blocks, experts)
+            return self._new_runner(rounded, blocks, packed)
         except UnsupportedModel as error:
-            if experts is None or not experts.believed:
+            if packed is None or not packed.believed:
                 raise
             why = first_line(error)
         # outside of the handler, whose error holds the first model and its file in memory
-        log.warning("%s: %s; it is made again (%s)", self.label, experts.path, why)
-        experts.forget()
-        return self._new_runner(rounded, blocks, experts)
+        log.warning("%s: %s; it is made again (%s)", self.label, packed.path, why)
+        packed.forget()
+        return self._new_runner(rounded, blocks, packed)
 
-    def _new_runner(self, rounded: str | None, blocks: tuple[str, ...], experts: MappedExperts | None) -> ModelRunner:
+    def _new_runner(self, rounded: str | None, blocks: tuple[str, ...], packed: PackedFile | None) -> ModelRunner:
         model = loading.load_weights(
             self.source,
             self.config,
@@ -244,8 +271,9 @@ class Checkpoint:
         )
         keeps = self._kept.keeps(self.config)
         made = ModelRunner(
-            model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps, experts=experts
-        )
+            model, max_length=self.length, quantize=rounded, blocks=blocks, listing=keeps, packed=packed,
+            cache_dtype=self.cache_dtype,
+        )  # fmt: skip
         if keeps and made.passed is not None and made.memory() >= WORTH_KEEPING:
             self._keep(self._conditions(rounded, blocks), made.passed)
         return made
@@ -260,10 +288,10 @@ class Checkpoint:
             log.info("%s: nothing is kept of it (%s)", self.label, first_line(error))
 
     def _kept_runner(
-        self, rounded: str | None, blocks: tuple[str, ...], experts: MappedExperts | None
+        self, rounded: str | None, blocks: tuple[str, ...], packed: PackedFile | None
     ) -> ModelRunner | None:
         """Made without them, of what was kept; None where nothing was, or where it is not true any more."""
-        if self._device.type != "cpu" or rounded in int4.KINDS or not isinstance(self.config, KeptConfig):
+        if self._device.type != "cpu" or not isinstance(self.config, KeptConfig):
             return None
         conditions = self._conditions(rounded, blocks)
         passed = self._kept.passed(conditions)
@@ -272,8 +300,9 @@ class Checkpoint:
         try:
             model = kept_model(self.source, self.config, self.dtype, passed)
             return ModelRunner(
-                model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed, experts=experts
-            )
+                model, max_length=self.length, quantize=rounded, blocks=blocks, passed=passed, packed=packed,
+                cache_dtype=self.cache_dtype,
+            )  # fmt: skip
         except NotEnoughMemory:
             raise
         except MemoryError as error:
@@ -281,8 +310,8 @@ class Checkpoint:
         except Exception as error:  # whatever it is, the model is loaded as it was the first time, which says why
             log.warning("%s: what was kept of it cannot be used (%s)", self.label, first_line(error))
             self._kept.forget(conditions)
-            if isinstance(error, Changed) and experts is not None and experts.believed:
-                experts.forget()
+            if isinstance(error, Changed | ValueError | KeyError | TypeError) and packed and packed.believed:
+                packed.forget()
             return None
 
     def _conditions(self, rounded: str | None, blocks: tuple[str, ...]) -> dict[str, Any]:

@@ -51,7 +51,9 @@ class Target:
                 the model's limit, at most 4096.
             threads: threads that compute. Default: one for each core.
             cpu_level: the instructions that the kernels use, such as "avx2". Default: the best that the processor has.
-            packed_file: whether the experts of a mixture are kept in a file of the cache directory. Default: True.
+            packed_file: whether large weights are kept in a file of the cache directory as the kernels read them.
+                Default: True.
+            kv_cache_dtype: "auto" (default: the dtype), or "int8" for keys and values rounded to 8 bits.
             probe: "kept" (default) checks the kernels against transformers once for the same files, "always" each time.
             trust_remote_code: whether Python code of the model's repository may run. Default: False.
 
@@ -142,7 +144,7 @@ class Target:
                 num_speculative_tokens: the most tokens drafted in a step. Default: as pacing and drafter decide.
                 pacing: "adaptive" (default: as many as should be fastest, possibly none), "fixed", or a `Pacing`.
                 max_batch_size: the most requests that run at once. Default: 8.
-                prefill_chunk: tokens of a prompt that are read in a step. Default: 512.
+                prefill_chunk: the most tokens of prompts that are read in a step. Default: 512.
                 prefix_cache: whether texts are kept for requests that begin alike. Default: False.
                 draft_tree: "auto" (default), "none" (chains), "top-k", "sampled" or "mixed".
                 draft_quantize: "auto" (default), "int8", "int8-grouped", "int4" or None, for the drafter's weights.
@@ -233,6 +235,7 @@ class Target:
             trust_remote_code=given.trust_remote_code,
             probe=given.probe,
             packed_file=given.packed_file,
+            kv_cache_dtype=given.kv_cache_dtype if role == "target" else "auto",
         )
 
     @property

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DraftTree = Literal["auto", TreeKind]
 PacingName = Literal["adaptive", "fixed"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
+KVCacheDType = Literal["auto", "int8"]
 Quantize = Literal["int8", "int8-grouped", "int4", "none"]
 
 _target = partial(option, panel="Model")
@@ -50,6 +51,9 @@ class TargetOptions:
     A GGUF file runs on its own blocks by default, which rounds activations as "int4" does, where the row kernels take
     the model; "none" makes floats of them, in `dtype`, as do processors without those kernels. Other models run in
     floats unless they are quantised here, and "none" changes nothing.
+
+    With kv_cache_dtype="int8" each key and each value of an attention head is 8-bit integers with a scale of its own,
+    with and without drafts alike. It needs the row kernels, and attention that is not latent.
     """
 
     device: str | torch.device = _target("auto", "'auto' (a GPU if there is one), 'cpu', 'cuda' or 'cuda:1'.", kind=str)
@@ -71,6 +75,11 @@ class TargetOptions:
         "takes as many as fit into memory for all requests that run at once, up to the model's limit.",
         "--max-model-len", "--max-length", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
     )  # fmt: skip
+    kv_cache_dtype: KVCacheDType = _target(
+        "auto", "What keys and values are kept in: 'int8' takes half the memory of 16 bits and is read faster, which "
+        "long contexts are worth. The text then follows the distribution of the model on rounded keys and values. "
+        "'auto' is the model's dtype.",
+    )  # fmt: skip
     probe: Literal["kept", "always"] = _target(
         "kept",
         "'always' compares the kernels with transformers' modules at this start too, instead of believing what was "
@@ -78,8 +87,8 @@ class TargetOptions:
     )
     packed_file: bool = _target(
         True,
-        "Run the experts of a mixture where they lie in a file of the cache directory, which is made at the first "
-        "load; else they are laid out in memory at every start.",
+        "Run large weights, and the experts of a mixture, where they lie in a file of the cache directory, which is "
+        "made at the first load; else they are laid out in memory at every start.",
         "--packed-file/--no-packed-file",
     )
     cpu_level: str | None = _target(
@@ -148,7 +157,10 @@ class EngineOptions:
         8, "The most requests that run at once. Each takes the memory of a whole context; more of them wait.",
         "--max-batch-size", "--max-num-seqs", low=1,
     )  # fmt: skip
-    prefill_chunk: int = _target(512, "Tokens of a prompt that are read per step.", low=1)
+    prefill_chunk: int = _target(
+        512, "The most tokens of prompts that are read per step. While other requests write, and no bit depends on it, "
+        "a step reads so few that it takes about a tenth of a second.", low=1,
+    )  # fmt: skip
     prefix_cache: bool = _target(
         False, "Keep the texts of ended requests in the cache, so that a request that begins like one of them need not "
         "read that again. Requests that are kept apart share nothing.",

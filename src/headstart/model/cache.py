@@ -38,6 +38,15 @@ class LayerShape:
 
 NO_STATES: Mapping[int, StateShape] = {}
 
+SCALE_BYTES = 4
+"""Behind keys and values of int8: what their numbers are multiples of."""
+
+
+def stored(shape: LayerShape, dtype: torch.dtype) -> LayerShape:
+    """The shape with its scales, where keys and values are whole numbers."""
+    more = SCALE_BYTES if dtype == torch.int8 else 0
+    return LayerShape(shape.heads, shape.key_dim + more, shape.value_dim + more)
+
 
 def cache_bytes(
     layers: Mapping[int, LayerShape],
@@ -54,7 +63,7 @@ def cache_bytes(
 
 def text_bytes(layers: Mapping[int, LayerShape], capacity: int, dtype: torch.dtype) -> int:
     """Bytes of the keys and values of so many tokens, which is what a slot's checkpoints may take as well."""
-    return sum(shape.numbers_per_token for shape in layers.values()) * dtype.itemsize * capacity
+    return sum(stored(shape, dtype).numbers_per_token for shape in layers.values()) * dtype.itemsize * capacity
 
 
 def states_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +15,7 @@ from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.decoders.parts import part, plain, recipe_for
-from headstart.model.grouped import GroupedWeights
+from headstart.model.grouped import GroupedWeights, StoredWeights
 from headstart.model.recipes import Recipe
 from headstart.model.recipes.latent import Latent
 from headstart.model.threads import threads
@@ -28,6 +29,15 @@ BITS_OF_A_WEIGHT = 5.0
 BITS_OF_THE_HEAD = 8.5
 """Of a weight of the output head: an 8-bit code, and a 16-bit scale for 32 of them."""
 
+
+def bits_of(rounded: str | None, dtype: torch.dtype) -> float:
+    """Of a weight, as kernels have it. rounded: see `ModelRunner`; None for floats of the dtype."""
+    bits = {"int4": BITS_OF_A_WEIGHT, "int8-grouped": BITS_OF_THE_HEAD}.get(rounded or "")
+    if bits is not None:
+        return bits
+    return 8 if rounded in ("int8", "auto") and native.kernels().supported(native.INT8) else torch.finfo(dtype).bits
+
+
 _AT_ONCE = 1 << 15  # weights that are rounded at a time: so few that torch does not share them out to threads itself
 
 
@@ -40,10 +50,12 @@ KINDS = ("int4", "int8-grouped")
 """What `round_matrices` can round to."""
 
 
-def round_matrices(model: Any, kind: str = "int4") -> None:
+def round_matrices(model: Any, kind: str = "int4", *, when_read: bool = False) -> None:
     """Replace every linear layer of a model in place: 4-bit codes, and 8-bit codes for the output head and for what
     makes keys and values of latents; or 8-bit codes for all. Matrices of experts are rounded when they are read, so
     that no model of codes lies beside its floats; routers stay floats.
+
+    when_read: round the others then too, for a decoder that reads each once, or not at all.
 
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
@@ -71,8 +83,14 @@ def round_matrices(model: Any, kind: str = "int4") -> None:
                 linear = plain(child)
                 weight, bias = linear.weight.detach(), linear.bias
                 eight = kind != "int4" or child in finer
-                rounded = eight_bits(weight) if eight else four_bits(weight)
+                later = _when_read(weight, eight_bits if eight else four_bits, 8 if eight else 4)
+                rounded = later if when_read else later.read()
                 setattr(module, name, GroupedLinear(rounded, None if bias is None else bias.detach()))
+
+
+def _when_read(weight: Tensor, to_codes: Callable[[Tensor], GroupedWeights], bits: int) -> StoredWeights:
+    outputs, inputs = weight.shape
+    return StoredWeights((outputs, inputs), bits, lambda rows: to_codes(weight[rows]))
 
 
 def _finer(model: Any, recipe: Recipe) -> list[nn.Module]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headstart.base.errors import ModelNotFound, PickleCheckpoint
+from headstart.base.errors import InvalidOption, ModelNotFound, PickleCheckpoint
 from headstart.base.extras import pair
 from headstart.base.lazy import transformers
 from headstart.model import cache, native
@@ -30,6 +30,7 @@ from headstart.model.plausible import check_stated
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
 from headstart.model.recipes import find_recipe
+from headstart.model.recipes.latent import Latent
 from headstart.model.refusals import check_class, check_config, refuse_remote_code
 from headstart.model.stored import check_amount, check_complete, check_counts, check_sizes, unreported
 from headstart.model.wrappers import RENAMED, config_of, is_wrapped, names_of, names_stated, text_of
@@ -140,6 +141,25 @@ def choose_dtype(dtype: str | torch.dtype, config: Any, device: torch.device) ->
         return stored
     fast = torch.cpu._is_avx512_bf16_supported() or fits_kernels(config, stored, device, native.BF16_WIDE)
     return stored if stored == torch.bfloat16 and fast else torch.float32
+
+
+def choose_cache_dtype(asked: str, config: Any, dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """Of keys and values: "auto" is the model's; "int8" needs the row kernels.
+
+    Raises:
+        InvalidOption: they do not run the model, or round nothing of it.
+    """
+    if asked == "auto":
+        return dtype
+    recipe = find_recipe(config)
+    why = "headstart has no forward of its own for it" if recipe is None else why_not(dtype, device, recipe.widths)
+    if recipe is not None and any(isinstance(each, Latent) for each in recipe.attentions):
+        why = "its attention is latent, and that is not rounded"
+    if why is not None:
+        raise InvalidOption(
+            f"kv_cache_dtype={asked!r} is not for this {config.model_type}: {why}", hint="leave it out, or use 'auto'"
+        )
+    return torch.int8
 
 
 def load_weights(

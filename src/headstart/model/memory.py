@@ -115,7 +115,13 @@ def _advise(data: NDArray[Any], advice: int) -> None:
     owner: Any = data
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    if sys.platform == "linux" and isinstance(owner, mmap.mmap) and end > begin:
+    if sys.platform == "linux" and isinstance(owner, mmap.mmap):
+        _madvise(begin, end, advice)
+
+
+def _madvise(begin: int, end: int, advice: int) -> None:
+    """Advise on the pages between two addresses."""
+    if end > begin:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
 
 
@@ -123,23 +129,40 @@ def release_files() -> None:
     """Give back the memory in which checkpoints are mapped, on Linux: what was copied from them is not read again, and
     what is still looked up there, such as rows of an embedding, comes back page by page.
 
-    Mappings that hold numbers of their own, since somebody wrote to a weight in place, stay as they are. What the heap
-    holds free after loading goes back, too.
+    What the heap holds free after loading goes back, too.
+    """
+    for begin, end in mapped_checkpoints():
+        _madvise(begin, end, _DONTNEED)
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
+
+
+def mapped_checkpoints() -> list[tuple[int, int]]:
+    """The addresses, from and to, where checkpoints are mapped, on Linux.
+
+    Mappings that hold numbers of their own, since somebody wrote to a weight in place, are left out.
     """
     try:
         lines = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # another system, which lets go of such pages when it needs them
-        return
-    library, held = ctypes.CDLL(None), None
+        return []
+    found, held = [], None
     for line in lines:
         words = line.split(maxsplit=5)
         if words[0] == "Anonymous:" and held is not None and words[1] == "0":
-            library.madvise(ctypes.c_void_p(held[0]), ctypes.c_size_t(held[1] - held[0]), _DONTNEED)
+            found.append(held)
         elif not words[0].endswith(":"):
             begin, end = (int(number, 16) for number in words[0].split("-"))
             held = (begin, end) if words[-1].endswith((".safetensors", ".gguf")) else None
-    if hasattr(library, "malloc_trim"):
-        library.malloc_trim(0)
+    return found
+
+
+def release_copied(weight: Tensor, files: Iterable[tuple[int, int]]) -> None:
+    """Give back the memory of a weight that has been copied, where it lies in one of these mappings (see
+    `mapped_checkpoints`)."""
+    begin, end = weight.data_ptr(), weight.data_ptr() + weight.nbytes
+    if any(first <= begin and end <= last for first, last in files):
+        _madvise(-(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE, _DONTNEED)
 
 
 def _cgroup_allowance() -> int | None:

@@ -30,7 +30,8 @@ from headstart.model.reading import first_line
 from headstart.model.wrappers import media_tokens
 
 if TYPE_CHECKING:
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
+    from headstart.model.native.structs import Product
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +52,15 @@ class ModelRunner:
         blocks: tuple[str, ...] = (),
         passed: Passed | None = None,
         listing: bool = False,
-        experts: MappedExperts | None = None,
+        packed: PackedFile | None = None,
+        cache_dtype: torch.dtype | None = None,
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
         of these that takes the model. `quantize`: None, "int8", "int4" or "int8-grouped" (which only the row kernels
         run), or "auto" for int8 where they run it. `blocks`: what the model's matrices are in a GGUF file or a
         quantised checkpoint. `passed`: how this model passed the probe before, if it is one that was kept; the probe is
-        then not run, and what was kept is compared. `listing`: find out what `passed` says. `experts`: where those of a
-        mixture lie in a file, or may."""
+        then not run, and what was kept is compared. `listing`: find out what `passed` says. `packed`: where weights
+        lie in a file, or may. `cache_dtype`: of keys and values, the model's or torch.int8."""
         self.model = model
         self.blocks = blocks
         self.config = model.config
@@ -67,17 +69,21 @@ class ModelRunner:
         self.vocab_size = int(text.vocab_size)
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self.cache_dtype = self.dtype if cache_dtype is None else cache_dtype
+        """Of keys and values. Where they are rounded, the distribution is that of the model on rounded ones."""
         self.media_tokens = media_tokens(model.config)
         """Tokens that no prompt may hold, and what each stands for: an image, say, which this model does not see."""
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
         self.passed = passed
         """How it passed the probe, where that can be kept for the next start."""
-        self._experts = experts
+        self._packed = packed
         self._rounded = quantize if quantize in int4.KINDS else None
         if passed is None:
             self._decoder = self._proven(decoder, quantize, listing)
         else:
+            if self._rounded is not None:
+                int4.round_matrices(model, self._rounded, when_read=True)
             self._decoder = self._build("fused", quantize, {})
             self._compare(passed)
         self.shapes = self._decoder.shapes
@@ -88,13 +94,13 @@ class ModelRunner:
         """A decoder that gives the model's own logits."""
         model = self.model
         fix_rotation(model, self.max_length)
+        seen = self._listed() if listing else None
         if self._rounded is not None:
             int4.round_matrices(
                 model, self._rounded
             )  # before the probe: the model whose distribution is kept is the rounded one
         probe = Probe(model)
         shapes = probe.shapes()
-        seen = self._listed() if listing and self._rounded is None else None
         decoder = self._build(wanted, quantize, shapes)
         logits = probe.check(decoder)
         if seen is not None and isinstance(decoder, FusedDecoder):
@@ -124,7 +130,7 @@ class ModelRunner:
         length = max(self.max_length, CAPACITY)
         for kind in DECODERS:
             if wanted in ("auto", kind.name):
-                decoder = kind.build(self.model, shapes, length=length, quantize=quantize, experts=self._experts)
+                decoder = kind.build(self.model, shapes, length=length, quantize=quantize, packed=self._packed)
                 if decoder is not None:
                     return decoder
         if wanted != "auto":
@@ -176,11 +182,12 @@ class ModelRunner:
 
     def new_cache(self, slots: int) -> Slots:
         """An empty cache of this model's shape."""
-        return self._decoder.new_cache(slots, self.max_length)
+        return self._decoder.new_cache(slots, self.max_length, self.cache_dtype)
 
     def cache_bytes(self, slots: int) -> int:
         """Bytes of such a cache."""
-        return cache_bytes(self.shapes, self._decoder.states, slots=slots, capacity=self.max_length, dtype=self.dtype)
+        states = self._decoder.states
+        return cache_bytes(self.shapes, states, slots=slots, capacity=self.max_length, dtype=self.cache_dtype)
 
     def weights(self) -> Iterable[Tensor]:
         """All tensors it holds; some may share their memory."""
@@ -198,6 +205,10 @@ class ModelRunner:
         made._decoder = self._decoder.first_layers(count, gain, output, quantize)
         made.layers, made.vocab_size = count, len(output)
         return made
+
+    def laid_out(self) -> list[tuple[str, Product]]:
+        """What the row kernels read, by the names by which a file holds it; nothing on other forwards."""
+        return self._decoder.laid_out() if isinstance(self._decoder, FusedDecoder) else []
 
     def decoder_weights(self) -> Iterable[Tensor]:
         """The tensors that its forward alone holds."""

@@ -39,6 +39,7 @@ MOST_HEADER = 16 * 2**20
 """Bytes."""
 _DTYPES = {
     torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64", torch.int32: "I32",
+    torch.int8: "I8",
 }  # fmt: skip
 _PLAIN = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 """No link is followed, no pipe waited for, and Windows changes no line ends."""

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from headstart.base.lazy import transformers
-from headstart.model import native
 from headstart.model.coded import model_class
-from headstart.model.int4 import BITS_OF_A_WEIGHT, BITS_OF_THE_HEAD
+from headstart.model.int4 import bits_of
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.recipes import Recipe, recipe_of
 
@@ -93,11 +92,7 @@ def numbers(recipe: Recipe) -> int:
 
 def laid_out_bytes(config: Any, dtype: torch.dtype, rounded: str | None) -> int:
     """Bytes of the experts as the kernels have them, within a few hundredths. rounded: see `ModelRunner`."""
-    bits = {"int4": BITS_OF_A_WEIGHT, "int8-grouped": BITS_OF_THE_HEAD}.get(rounded or "")
-    if bits is None:
-        whole = rounded in ("int8", "auto") and native.kernels().supported(native.INT8)
-        bits = 8 if whole else torch.finfo(dtype).bits
-    return int(numbers(recipe_of(config)) * bits / 8)
+    return int(numbers(recipe_of(config)) * bits_of(rounded, dtype) / 8)
 
 
 def class_of(config: Any) -> Any:

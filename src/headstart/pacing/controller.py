@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headstart.pacing import Pacing, Plan
 from headstart.pacing.constants import HORIZON_STEPS, SETTLED_STEPS
@@ -75,7 +75,9 @@ class AdaptivePacing(Pacing):
         self._sources = tuple(sources)
         names = [source.name for source in self._sources]
         self._profile = CurrentCosts(costs, names)  # never corrected, so it stays what it is
-        self._shared = Group(self._sources, CurrentCosts(costs, names), lasting=True)
+        # Rows of a text count as strangers until a draft has been counted: one that is too short costs least
+        strangers = replace(costs, routing=replace(costs.routing, rho=costs.alike))
+        self._shared = Group(self._sources, CurrentCosts(strangers, names), lasting=True)
         self._states: dict[int, RowState] = {}
         self._seen = 0  # decisions, and steps of a batch in which one stands
         self._clock = clock

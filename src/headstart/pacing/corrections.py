@@ -196,7 +196,7 @@ class RowWeights:
         if experts is None or self._routing.dense or not met.any():
             return False
         missing = self._missing(1 + float(self._weights @ met), experts)
-        share = np.where(met > 0, np.maximum(RUNNING_SHARE, 1 / (2 + self._seen)), 0.0)
+        share = np.where(met > 0, np.maximum(RUNNING_SHARE, 1 / (1 + self._seen)), 0.0)
         self._weights = np.clip(self._weights + share * missing * met / (met @ met), PRECISION, 1.0)
         self._seen += met > 0
         self._refresh()

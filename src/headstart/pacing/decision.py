@@ -4,7 +4,8 @@ A step of b rows emits b tokens and, of each row, what is accepted of its draft.
 best ratio (b + expected accepted) / (step + drafts). Every size of draft is looked at, so that costs that jump (a
 drafter's first token, a kink in the forward) do not mislead.
 
-Of a lone row the price of each draft is known, and so is that ratio for each (`_lone`). Where it has several sources,
+Of a lone row the price of each draft is known, and so is that ratio for each (`_lone`). While a source has hardly been
+tried, sizes whose ratios are alike are not worth the same: a short draft risks less, and says as much sooner. Where it has several sources,
 one of them drafts, and which one depends on the text: an n-gram matches at this token or it does not. So each source's
 draft is weighed by the steps in which it is made, against plain decoding in these, and not against the mean of all
 steps. A long copy that may come gets no nearer by decoding the tokens before it slowly.
@@ -44,6 +45,8 @@ class DraftOption:
     """[size]"""
     gains: NDArray[Any]
     """[size] accepted tokens that are expected."""
+    untried: bool = False
+    """Whether these gains are guesswork still."""
     backlog: float = 0.0
     """Seconds to read what it has not seen of the text."""
     catch_up: float = 0.0
@@ -114,6 +117,9 @@ def _lone(drafts: Sequence[tuple[DraftOption, NDArray[Any]]], batch: int, base: 
             rates = (batch + option.gains) / (base + costs)
             size = int(rates.argmax())
             rate = float(rates[size])
+            if option.untried and rate > least:
+                size = int((rates > max(least, rate / (1 + PRECISION))).argmax())
+                rate = float(rates[size])
         if rate > least and rate * (1 + PRECISION) >= later:
             # Where there is one source, a step without a draft of it is a plain one, whatever was decided
             used = option.coverage if len(drafts) > 1 else 1.0

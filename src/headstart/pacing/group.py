@@ -221,14 +221,15 @@ class Group:
         found, length = [], len(row.tokens)
         for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
             gains = belief.gains()
-            if belief.prior.rounds < FIRST_ROUNDS:
-                gains = np.minimum(gains / NEW_SOURCE_SHARE, source.depths)
+            if belief.prior.rounds < FIRST_ROUNDS and len(gains):
+                # Of the first guess alone, so that it says whether to draft and not how much
+                gains = np.minimum(gains + gains[0] * (1 / NEW_SOURCE_SHARE - 1), source.depths)
             nodes, depths = source.nodes, source.depths
             room = row.room if source.may_draft is None or source.may_draft(row) else 0
             if room < source.limit:
                 fit = int(nodes.searchsorted(room, side="right"))
                 nodes, depths, gains = nodes[:fit], depths[:fit], gains[:fit]
-            option = DraftOption(place, belief.coverage, nodes, depths, gains)
+            option = DraftOption(place, belief.coverage, nodes, depths, gains, belief.prior.rounds < PRIOR_ROUNDS)
             unread = length - state.read[place] - 2  # a draft always has a token or two to read
             if unread > 0:
                 option.backlog = self.costs.read(place) * unread

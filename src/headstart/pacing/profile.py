@@ -15,16 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from headstart.base.files import cache_directory, cache_file, replacing
 from headstart.base.machine import cpu_name
 from headstart.pacing.constants import STEADY
 from headstart.pacing.measuring import Measurement
-from headstart.theory.costs import StepCosts
+from headstart.theory.costs import DraftCost, StepCosts
+from headstart.theory.mixture import Routing
 
 _VERSION = 4
-_COSTS = TypeAdapter(StepCosts)
 
 
 def directory() -> Path:
@@ -74,9 +72,26 @@ def machine() -> dict[str, Any]:
 def read(path: Path) -> StepCosts | None:
     """None if there is no file, or none that makes sense."""
     try:
-        return _COSTS.validate_python(json.loads(path.read_text(encoding="utf-8"))["costs"])
-    except (OSError, ValueError, TypeError, KeyError):
+        stored = json.loads(path.read_text(encoding="utf-8"))["costs"]
+        rows = tuple((int(n), float(seconds)) for n, seconds in stored.pop("rows"))
+        drafts = {str(name): _of_numbers(DraftCost, cost) for name, cost in stored.pop("drafts", {}).items()}
+        routing = _of_numbers(Routing, stored.pop("routing", {}))
+        return _of_numbers(StepCosts, stored, rows=rows, drafts=drafts, routing=routing)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _of_numbers(kind: Callable[..., Any], stored: Mapping[str, Any], **rest: Any) -> Any:
+    """A dataclass, the fields of which are numbers and switches, but for the rest. It checks what they may be.
+
+    By hand, since every start reads a profile: to import pydantic takes a tenth of a second.
+
+    Raises:
+        TypeError: a field is neither, or there is none of its name.
+    """
+    if wrong := [name for name, value in stored.items() if not isinstance(value, int | float)]:
+        raise TypeError(f"{wrong[0]} is no number")
+    return kind(**stored, **rest)
 
 
 def write(path: Path, facts: Mapping[str, Any], costs: StepCosts) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from headstart.base.words import counted
+
 MEASURING = "K=0: measuring plain decoding, because steps take other times than this machine's profile says"
 
 
@@ -29,12 +31,12 @@ def resting(chance: float | None, nodes: int, rows: int, costs: tuple[float, flo
     forward with it. costs: of that forward, of the draft and of deciding, in baseline steps."""
     checking, draft, deciding = costs
     parts = [f"drafting {draft:.2f}"] * (round(draft, 2) > 0) + [f"deciding {deciding:.2f}"] * (round(deciding, 2) > 0)
-    price = ", ".join([f"checking {rows} rows costs {checking:.2f} baseline steps here", *parts])
+    price = ", ".join([f"checking {counted(rows, 'row')} costs {checking:.2f} baseline steps here", *parts])
     if chance is None:
         return f"K=0: {price}: too much even if every guess were right"
     return (
         f"K=0: {price}: at an acceptance of {chance:.2f} a draft of {nodes} costs more than it gives; "
-        f"probing every {max(1, round(every))} steps"
+        f"probing every {counted(max(1, round(every)), 'step')}"
     )
 
 

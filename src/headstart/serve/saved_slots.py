@@ -246,6 +246,7 @@ def identity_of(engine: Engine, fingerprint: str) -> str:
     shapes = [(layer, cache.keys[layer].shape[1:2], cache.keys[layer].shape[3:4]) for layer in cache.keys]
     names = (
         fingerprint, version("headstart"), torch.__version__, str(target.device), cpu_name(), str(target.dtype),
+        str(target.cache_dtype),
         target.decoder, target.weights_in_words, native.kernels().name if native.available() else "", shapes,
         None if cache.states is None else sorted(cache.states.shapes.items()),
     )  # fmt: skip

@@ -19,6 +19,7 @@ from headstart.base.errors import InvalidFile
 from headstart.base.lazy import transformers
 from headstart.base.options import values_of
 from headstart.base.web.build import page
+from headstart.base.words import counted
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.ledger import Ledger
 from headstart.serve.options import KEY_VARIABLE, Limits, Recording, ServerOptions
@@ -184,14 +185,17 @@ class ModelServer:
         """Say what is served, what is written down, and how to ask."""
         about = bridge.describe()
         self._say(f"{self._url}/v1 serves {self._options.served_model_name[0]!r}, drafter {about['drafter']}, "
-                  f"{about['max_batch_size']} requests at once of {about['max_length']} tokens each")  # fmt: skip
+                  f"{counted(about['max_batch_size'], 'request')} at once of "
+                  f"{counted(about['max_length'], 'token')} each")  # fmt: skip
         if self._recorded:
             file = self._recording.traffic
             self._say(f'prompts and answers are written to {file}; "store": false leaves a request out')
         if (kept := self._recording.responses) is not None:
             self._say(f'answers of /v1/responses are kept in {kept}; "store": false leaves one out')
         if (folder := self._recording.slot_save_path) is not None and self._slots is not None:
-            self._say(f"what slots have read is kept in {folder}, which holds {len(self._slots.files)} texts")
+            self._say(
+                f"what slots have read is kept in {folder}, which holds {counted(len(self._slots.files), 'text')}"
+            )
         if self._pages:
             self._say("open " + ", ".join(f"{self._url}{path} ({page.name})" for path, page in self._pages.items()))
         self._say("try it:")

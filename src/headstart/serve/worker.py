@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from headstart.base.errors import HeadstartError, InvalidOption, Overloaded, ServerStopping
+from headstart.base.words import counted
 from headstart.engine.engine import Engine
 from headstart.engine.scheduler import SlotView
 from headstart.serve.bridge import Job, SlotState, T
@@ -124,7 +125,8 @@ class ThreadBridge:
         most = self._engine.max_batch_size + limits.max_waiting_requests
         if len(jobs) > most:  # to come back would not help
             raise InvalidOption(
-                f"one request for {len(jobs)} texts, and at most {most} can run and wait", hint="ask for fewer at once"
+                f"one request for {counted(len(jobs), 'text')}, and at most {most} can run and wait",
+                hint="ask for fewer at once",
             )
         waiting = max(0, queued + len(jobs) - self._engine.free_slots)
         tokens = self._prompt_tokens - stepper.runs.left_prompt_tokens + sum(len(job.prompt) for job in jobs)
@@ -135,7 +137,9 @@ class ThreadBridge:
         rounds = max(1, queued) / self._engine.max_batch_size
         seconds = min(max(rounds * stepper.runs.service_seconds, _LEAST_RETRY_SECONDS), _MOST_RETRY_SECONDS)
         raise Overloaded(
-            f"{queued} requests wait already", hint=f"come back in {seconds:.0f} seconds", retry_after=seconds
+            f"{queued} requests wait already",
+            hint=f"come back in {counted(seconds, 'second', '.0f')}",
+            retry_after=seconds,
         )
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:

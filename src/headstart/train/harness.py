@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from headstart.base.errors import InvalidOption
+from headstart.base.words import counted
 from headstart.loading.checkpoint import Checkpoint, check_quantize, find_device
 from headstart.model import loading
 from headstart.train import generations, output, sources, windows
@@ -171,7 +172,7 @@ class _Meter:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        note = f"{self._texts} texts"
+        note = counted(self._texts, "text")
         if self._tokens:
             note += f", {self._tokens / max(1e-9, self._reported - self._begun):.0f} tokens/s"
         self._observe(Report("generating", self._texts / self._wanted, note=note))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headstart.base.errors import TrainingFailed
+from headstart.base.words import counted
 from headstart.train import checkpoint, windows
 from headstart.train.acceptance import Acceptance
 from headstart.train.optimiser import Optimiser
@@ -129,7 +130,7 @@ def read_ahead(run: Run, learnt: Windows, heldout: Windows, observe: Observer) -
         for done in states.read_ahead(wanted, READ_AT_ONCE):
             fresh, seconds = states.read_tokens - first, time.monotonic() - begun
             phase.tokens = before + fresh
-            note = f"{phase.tokens} tokens" + (f", {fresh / seconds:.0f} tokens/s" if seconds else "")
+            note = f"{counted(phase.tokens, 'token')}" + (f", {fresh / seconds:.0f} tokens/s" if seconds else "")
             observe(Report("reading", done / len(wanted), note=note))
             if run.phases["reading"].seconds >= most:
                 break

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart.base.files import replacing
+from headstart.base.words import counted
 from headstart.train.acceptance import Acceptance
 
 
@@ -137,7 +138,7 @@ class Phases:
 def in_words(phases: Mapping[Any, Phase]) -> str:
     """One line for people."""
     return ", ".join(
-        f"{name} {phase.tokens:,} tokens in {phase.seconds:.0f} s ({phase.rate:.0f}/s)"
+        f"{name} {counted(phase.tokens, 'token', ',')} in {phase.seconds:.0f} s ({phase.rate:.0f}/s)"
         for name, phase in phases.items()
         if phase.tokens
     )

@@ -237,7 +237,7 @@ def test_the_command_writes_what_load_takes_and_no_text_changes(tmp_path: Path) 
     output = tmp_path / "code.index"
     result = CliRunner().invoke(app, ["index", str(code), "--output", str(output)])
     assert result.exit_code == 0, result.output
-    assert "1 texts" in result.stdout
+    assert "1 text," in result.stdout
 
     def steps(**options: Any) -> int:
         engine = hs.load("bundled", "ngram", max_length=256, dtype="float32", pacing="fixed", **options)

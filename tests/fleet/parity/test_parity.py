@@ -59,7 +59,7 @@ def test_headstart_predicts_what_vllm_counted(name: str) -> None:
     assert report.ours == report.theirs
     undrafted = report.ours.forwards - report.ours.drafts - 1  # beside those of the prompts
     assert undrafted > 0 if name == "ngram" else undrafted == 0
-    assert "PARITY: All counters are equal for 1 of 1 prompts" in printed(report)
+    assert "PARITY: All counters are equal for 1 of 1 prompt" in printed(report)
 
 
 def refused(report: ParityReport) -> None:

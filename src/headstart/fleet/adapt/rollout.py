@@ -26,6 +26,7 @@ import numpy as np
 
 from headstart.base.errors import EndpointFailed, HeadstartError, InvalidOption
 from headstart.base.options import check_fields, option, strict
+from headstart.base.words import counted
 from headstart.fleet.watch.counters import Counters, total
 from headstart.fleet.watch.replicas import Unlike, tests_of, unlike
 from headstart.fleet.watch.scrape import scrape
@@ -166,7 +167,7 @@ class Rollout:
         if len(self._windows) >= self._options.windows * 2**self._judgements:
             return self._judge()
         if now - self._begun > self._options.patience * 3600:
-            return self._back(f"nothing was proved in {self._options.patience:g} hours")
+            return self._back(f"nothing was proved in {counted(self._options.patience, 'hour', 'g')}")
         return []
 
     def _observe(self) -> None:
@@ -197,7 +198,8 @@ class Rollout:
             [[new.generated, new.forwards, rest.generated, rest.forwards] for new, rest in self._windows], dtype=float
         )
         self.ratio = bootstrap(units, _ratio, level=1 - error, scale="log")
-        words = f"tokens per forward {self.ratio.times} of the others' in {len(units)} windows{self._by_position()}"
+        seen = f"{counted(len(units), 'window')}{self._by_position()}"
+        words = f"tokens per forward {self.ratio.times} of the others' in {seen}"
         if self.ratio.low > 1 - self._options.tolerance:
             self._replaced = 2
             return [f"{words}: the rest follow"]
@@ -244,7 +246,7 @@ class Rollout:
         if self._replaced > len(self._fleet.engines):
             self.outcome = "replaced"
             return [f"all {len(self._fleet.engines)} replicas run {self._new}"]
-        return [f"{place + 1} of {len(self._fleet.engines)} replicas run {self._new}"]
+        return [f"{place + 1} of {counted(len(self._fleet.engines), 'replica')} run {self._new}"]
 
     def _back(self, why: str) -> list[str]:
         if trouble := self._replace(0, self._old):

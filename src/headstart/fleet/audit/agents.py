@@ -20,6 +20,7 @@ from typing import Any
 from headstart.base.as_json import as_json
 from headstart.base.errors import EndpointFailed, InvalidOption
 from headstart.base.files import write_text
+from headstart.base.words import counted
 from headstart.fleet.audit.agent_cases import Case, cases
 from headstart.fleet.audit.interfaces import CHAT, INTERFACES, Interface, Written
 from headstart.fleet.http import Client, Hints, short
@@ -95,11 +96,11 @@ class ToolsAudit:
     def reasons(self) -> list[str]:
         asked = len(self.rows) - self.count("refused") - self.count("unsteady")
         names = ", ".join(self.interfaces)
-        found = [f"{len(self.differences)} differ, of {self.compared} answers to {asked} requests ({names})"]
+        found = [f"{len(self.differences)} differ, of {self.compared} answers to {counted(asked, 'request')} ({names})"]
         if unsteady := self.count("unsteady"):
-            found.append(f"{unsteady} requests have two answers without drafts, and decide nothing")
+            found.append(f"{counted(unsteady, 'request')} with two answers without drafts, which decide nothing")
         if refused := self.count("refused"):
-            found.append(f"{refused} requests were refused by the server, with drafts and without")
+            found.append(f"{counted(refused, 'request')} refused by the server, with drafts and without")
         return found
 
     def record(self) -> dict[str, Any]:

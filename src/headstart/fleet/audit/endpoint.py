@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from headstart.base.errors import EndpointFailed, InvalidPrompt
+from headstart.base.words import counted
 from headstart.fleet.audit.answers import Answer, read_answer
 from headstart.fleet.audit.client import DIALECTS, Client, Dialect, request_body
 from headstart.fleet.audit.tokens import ServerTokens
@@ -127,7 +128,7 @@ class EndpointSubject:
         """What a certificate must tell about how the server's answers were read."""
         notes = list(self._notes)
         if self._cut:
-            notes.append(f"{self._cut} completions were cut where the server's text leaves open which token it was")
+            notes.append(f"{counted(self._cut, 'completion')} cut where the text leaves open which token it was")
         return notes
 
     # -- learning how to ask --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headstart.base.prompt_sets import read_prompt_set
+from headstart.base.words import counted
 from headstart.fleet.export import depth, drafter_folder, gguf_drafter, preflight
 from headstart.fleet.export.architectures import VERSIONS
 from headstart.fleet.export.case import case_of
@@ -178,8 +179,8 @@ class _Export:
             )
         if not costs.assumed and any(one.batch == self._options.batch and not one.depth for one in plan.by_batch):
             found.append(
-                f"by these costs no draft pays at {self._options.batch} requests at once: serve that load without "
-                "speculation"
+                f"by these costs no draft pays at {counted(self._options.batch, 'request')} at once: "
+                "serve that load without speculation"
             )
         return found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headstart.base.errors import CheckFailed, UnsupportedModel
 from headstart.base.options import check_fields, option, strict
+from headstart.base.words import counted
 from headstart.fleet.http import HTTPError, ask
 from headstart.fleet.launch.engine import Engine
 from headstart.fleet.launch.fleet import Fleet
@@ -194,8 +195,9 @@ def _differs(name: str, other: str, text: str, first: str, where: Path) -> Check
 def _parity_line(name: str, report: ParityReport) -> str:
     ours, theirs = report.ours, report.theirs
     return (
-        f"parity: {name} took {theirs.forwards} forwards for {theirs.generated} tokens, headstart {ours.forwards}; "
-        f"counters equal in {report.equal} of {len(report.compared)} prompts"
+        f"parity: {name} took {counted(theirs.forwards, 'forward')} for {counted(theirs.generated, 'token')}, "
+        f"headstart {ours.forwards}; "
+        f"counters equal in {report.equal} of {counted(len(report.compared), 'prompt')}"
     )
 
 

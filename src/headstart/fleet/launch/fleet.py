@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.base.errors import HeadstartError, InvalidOption
+from headstart.base.words import counted
 from headstart.fleet.launch.engine import Engine, check_free, free_ports, start_engine
 from headstart.fleet.launch.router import Router, find_router
 from headstart.fleet.launch.served import LaunchOptions, Served, read_export
@@ -232,7 +233,7 @@ class Fleet:
         if now - engine.born > _STEADY:
             engine.restarts = 0
         if engine.restarts >= MOST_RESTARTS:
-            return [*events, f"{engine.name} was started {engine.restarts} times again, and is given up"]
+            return [*events, f"{engine.name} was started {counted(engine.restarts, 'time')} again, and is given up"]
         pause = _FIRST_PAUSE * 2**engine.restarts
         self._due[engine.place] = now + pause
         return [*events, f"{engine.name} is started again in {pause:g} s"]

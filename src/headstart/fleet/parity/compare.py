@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.base.words import counted
 from headstart.fleet.parity.counts import Counts
 from headstart.fleet.parity.plan import Plan
 from headstart.fleet.parity.report import Compared, Difference
@@ -95,7 +96,7 @@ def _unequal(compared: Sequence[Compared], unequal: Sequence[int]) -> str:
         ("accepted by position", ours.accepted_per_position, theirs.accepted_per_position),
     )
     what = "; ".join(f"{name} {there} there, {here} here" for name, here, there in facts if here != there)
-    count = f"{len(unequal)} of {len(compared)} prompts"
+    count = f"{len(unequal)} of {counted(len(compared), 'prompt')}"
     return f"The counters of {count} differ, first those of prompt {unequal[0]}: {what}."
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.base.as_json import as_json
+from headstart.base.words import counted
 from headstart.fleet.parity.counts import Counts, total
 from headstart.fleet.parity.plan import Plan
 from headstart.fleet.parity.reference import Predicted
@@ -128,8 +129,8 @@ def render(report: ParityReport) -> RenderableType:
     plan, count = report.plan, len(report.compared)
     tokens = report.ours.generated
     title = (
-        f"{_DRAFTERS[plan.kind]}, K={plan.depth}, {plan.dtype}: {count} prompts, {tokens:,} greedy tokens, "
-        "one request at a time"
+        f"{_DRAFTERS[plan.kind]}, K={plan.depth}, {plan.dtype}: {counted(count, 'prompt')}, "
+        f"{counted(tokens, 'greedy token', ',')}, one request at a time"
     )
     table = Table()
     table.add_column("")
@@ -155,7 +156,7 @@ def _interval(report: ParityReport, interval: Interval) -> str:
 
 def _verdict(report: ParityReport) -> list[Text]:
     count = len(report.compared)
-    same = f"All counters are equal for {report.equal} of {count} prompts"
+    same = f"All counters are equal for {report.equal} of {counted(count, 'prompt')}"
     lines = []
     if report.passed and report.equal == count:
         lines.append(Text(f"PARITY: {same}, forward by forward and position by position.", style="green"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from headstart.base.words import counted
 from headstart.measure.audit.engines import Rounding
 from headstart.measure.audit.findings import BehaviourResult, Check, NotTested, Trial, check
 from headstart.measure.audit.subject import (
@@ -120,18 +121,18 @@ class _Promises:
             for offset, stop in _stops(self.texts[i].text, max(1, OFFSETS // len(self._steady)))
         ]
         found = self._sample([(i, {"stop": [stop]}) for i, _, stop in cases])
-        failures, counted = [], 0
+        failures, tried = [], 0
         for (i, offset, stop), completion in zip(cases, found, strict=True):
             text = self.texts[i].text
             if completion.text == text[:offset] and completion.finish_reason == "stop":
-                counted += 1
+                tried += 1
             elif stop in completion.text or text.startswith(completion.text):
-                counted += 1
+                tried += 1
                 failures.append(
                     f"stop {stop!r} at character {offset}: {completion.text[-30:]!r} ({completion.finish_reason}), "
                     f"expected {text[:offset][-30:]!r} (stop)"
                 )
-        return Trial(counted, failures, f"cut before the first occurrence at {counted} offsets", self._untested)
+        return Trial(tried, failures, f"cut before the first occurrence at {counted(tried, 'offset')}", self._untested)
 
     def stop_tokens(self) -> Trial:
         """A stop token at each of the first positions."""
@@ -143,31 +144,32 @@ class _Promises:
             firsts = [at for at, token in enumerate(tokens) if tokens.index(token) == at and token not in self.ids]
             cases += [(i, at) for at in firsts[:OFFSETS]]
         found = self._sample([(i, {"stop_token_ids": [self.texts[i].tokens[at]]}) for i, at in cases])
-        failures, counted, ignored = [], 0, 0
+        failures, tried, ignored = [], 0, 0
         for (i, at), completion in zip(cases, found, strict=True):
             tokens = self.texts[i].tokens
             if completion.tokens[:at] != tokens[:at] and tokens[: len(completion.tokens)] != completion.tokens:
                 continue  # another text
-            counted += 1
+            tried += 1
             ignored += completion.tokens == tokens
             if completion.tokens not in (tokens[: at + 1], tokens[:at]) or completion.finish_reason != "stop":
                 failures.append(
-                    f"stop token at position {at}: {len(completion.tokens)} tokens ({completion.finish_reason})"
+                    f"stop token at position {at}: {counted(len(completion.tokens), 'token')} "
+                    f"({completion.finish_reason})"
                 )
-        if self.may_ignore and counted and ignored == counted:
+        if self.may_ignore and tried and ignored == tried:
             raise NotTested("the server does not know stop_token_ids")
-        return Trial(counted, failures, f"nothing after the stop token at {counted} positions", self._untested)
+        return Trial(tried, failures, f"nothing after the stop token at {counted(tried, 'position')}", self._untested)
 
     def max_tokens(self, most: int) -> Trial:
         """1, 2, ... `most` tokens."""
         cases = [(i, count) for i in self._steady for count in range(1, most + 1)]
         found = self._sample([(i, {"max_tokens": count}) for i, count in cases])
-        failures, counted = [], 0
+        failures, tried = [], 0
         for (i, count), completion in zip(cases, found, strict=True):
             whole = self.texts[i]
             if len(completion.tokens) <= count and not _begins(completion, whole, self.gives_tokens):
                 continue
-            counted += 1
+            tried += 1
             if not self.gives_tokens:
                 wrong = completion.text != whole.text and completion.finish_reason != "length"
             else:
@@ -175,10 +177,12 @@ class _Promises:
                 reason = "length" if count < len(whole.tokens) else whole.finish_reason
                 wrong = (len(completion.tokens), completion.finish_reason) != (expected, reason)
             if wrong:
-                failures.append(f"max_tokens={count}: {len(completion.tokens)} tokens ({completion.finish_reason})")
+                failures.append(
+                    f"max_tokens={count}: {counted(len(completion.tokens), 'token')} ({completion.finish_reason})"
+                )
         exact = f"exact, for each of 1 to {most}"
         kept = exact if self.gives_tokens else "each text is cut short, with finish_reason"
-        return Trial(counted, failures, kept, self._untested)
+        return Trial(tried, failures, kept, self._untested)
 
     def logprobs(self, rounding: Rounding | None) -> Trial:
         """The log-probabilities given are those of the reference for the very tokens."""
@@ -234,8 +238,9 @@ class _Promises:
             if len(lengths) >= ENOUGH or failures:
                 break
         if not lengths and not failures:
-            raise NotTested(f"none of {cases} texts ended within {self._length} tokens")
-        kept = f"nothing came after it in {len(lengths)} texts that ended, at {len(set(lengths))} different lengths"
+            raise NotTested(f"none of {counted(cases, 'text')} ended within {counted(self._length, 'token')}")
+        ended = counted(len(lengths), "text")
+        kept = f"nothing came after it in {ended} that ended, at {len(set(lengths))} different lengths"
         return Trial(cases, failures, kept)
 
     def min_tokens(self, least: int) -> Trial:
@@ -245,11 +250,11 @@ class _Promises:
         bias = self._bias(max(ENDING))
         sooner, early = self._early(bias, least), self._early(bias, least, min_tokens=least)
         if len(sooner) < ENOUGH:
-            raise NotTested(f"hardly a text ends within {least} tokens by itself")
+            raise NotTested(f"hardly a text ends within {counted(least, 'token')} by itself")
         if self.may_ignore and len(early) >= len(sooner) / 2:
             raise NotTested("the server does not know min_tokens")
-        failures = [f"min_tokens={least}: ended after {count} tokens" for count in early]
-        return Trial(len(sooner), failures, f"no text ended before {least} tokens")
+        failures = [f"min_tokens={least}: ended after {counted(count, 'token')}" for count in early]
+        return Trial(len(sooner), failures, f"no text ended before {counted(least, 'token')}")
 
     def _sample_biased(self, bias: float, **options: Any) -> list[Completion]:
         """Texts at temperature 1 with a bias on the tokens that end them."""
@@ -280,7 +285,7 @@ class _Promises:
     def _end_failure(self, completion: Completion) -> str | None:
         at = next((i for i, token in enumerate(completion.tokens) if token in self.ids), None)
         if at is not None and at + 1 < len(completion.tokens):
-            return f"{len(completion.tokens) - at - 1} tokens after the end of a text of {at + 1}"
+            return f"{counted(len(completion.tokens) - at - 1, 'token')} after the end of a text of {at + 1}"
         if at is not None and completion.finish_reason != "stop":
             return f"a text that ended has finish_reason {completion.finish_reason!r}"
         return None
@@ -314,5 +319,5 @@ def _seeds(seeded: Seeded | None, prompts: Sequence[Sequence[int]]) -> Check:
         return Check("seeds", "not tested", "the subject takes no seeds")
     warm = replace(_WARM, max_tokens=LENGTH, seed=7)
     equal = sum(_same(seeded(prompt, warm), seeded(prompt, warm)) for prompt in prompts)
-    detail = f"{equal} of {len(prompts)} texts came out the same with the same seed"
+    detail = f"{equal} of {counted(len(prompts), 'text')} came out the same with the same seed"
     return Check("seeds", "passed" if equal == len(prompts) and prompts else "noted", detail, len(prompts))

@@ -131,6 +131,7 @@ class EngineReference:
             "name": self._name,
             "dtype": str(runner.dtype).removeprefix("torch."),
             "quantize": runner.quantize,
+            "kv_cache_dtype": str(runner.cache_dtype).removeprefix("torch."),
             "decoder": runner.decoder,
             "device": str(runner.device),
         }

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from headstart.base.as_json import as_json, picked
+from headstart.base.words import counted
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.audit.power import Power, least
 from headstart.measure.audit.subject import Ask, Refused, Verdict
@@ -89,32 +90,33 @@ class SampledResult:
             ]
         caught = (
             f"of distributions off by {plan.effect:g} in total variation, {weakest.share:.0%} are caught by "
-            f"{self.completions} completions ({self.tokens} tokens) where the bias is hardest to see: {weakest.what}"
+            f"{counted(self.completions, 'completion')} ({counted(self.tokens, 'token')}) "
+            f"where the bias is hardest to see: {weakest.what}"
         )
         if self.verdict == "lossless":
             won = f"no bet won more than {self.most_evidence:.3g} times its stake"
             return ["no bet won anything" if self.most_evidence <= 1 else won, caught, *found]
-        more = f"about {self.needed} completions" if self.needed else "many more completions"
+        more = f"about {counted(self.needed, 'completion')}" if self.needed else "many more completions"
         return [*found, caught, f"a power of {plan.power:g} takes {more}, or a larger effect, or a larger level"]
 
     def _accusations(self) -> list[str]:
         found, level = [], self.plan.level
         if self.past_end:
-            found.append(f"{self.past_end} of {self.completions} texts went on after a token that ends them")
+            found.append(f"{self.past_end} of {counted(self.completions, 'text')} went on after a token that ends them")
         if self.most_evidence >= 1 / level:
             best = max(self.strategies, key=lambda name: self.strategies[name])
             near = f", its distributions within {self.tolerance:.2g} of these at every token," if self.tolerance else ""
             found.append(
                 f"bets against the reference's distribution won {self.most_evidence:.3g} times their stake after "
-                f"{self.completions} completions; a lossless engine{near} reaches {1 / level:g} with probability "
-                f"{level:g} at most. The winning bet: {STRATEGIES[best]}"
+                f"{counted(self.completions, 'completion')}; a lossless engine{near} reaches {1 / level:g} with "
+                f"probability {level:g} at most. The winning bet: {STRATEGIES[best]}"
             )
             if self.bound > 0:
                 found.append(
                     f"the distribution of a token is off by at least {self.bound:.3f} in total variation, on average"
                 )
         if self.impossible:
-            found.append(f"{self.impossible} of {self.tokens} tokens have probability 0 under the reference")
+            found.append(f"{self.impossible} of {counted(self.tokens, 'token')} have probability 0 under the reference")
         return found
 
     def record(self) -> dict[str, Any]:

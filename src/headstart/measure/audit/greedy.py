@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.as_json import picked
+from headstart.base.words import counted
 from headstart.engine.in_turn import first_difference
 from headstart.measure.audit.engines import Rounding
 from headstart.measure.audit.subject import (
@@ -101,13 +102,15 @@ class GreedyResult:
         found = []
         ties, bugs = self.count("near-tie"), self.count("bug")
         if self.past_end:
-            found.append(f"{self.past_end} of {self.texts} greedy texts went on after a token that ends them")
+            found.append(
+                f"{self.past_end} of {counted(self.texts, 'greedy text')} went on after a token that ends them"
+            )
         if bugs:
             worst = max((each for each in self.divergences if each.verdict == "bug"), key=lambda each: each.margin)
             found.append(
-                f"{bugs} of {self.positions} greedy tokens are not the likeliest; the worst, {worst.said_text!r} for "
-                f"{worst.best_text!r} at position {worst.position} of prompt {worst.prompt}, is {worst.margin:.3g} "
-                f"below it, where rounding explains {self.rounding.margin:.3g}"
+                f"{bugs} of {counted(self.positions, 'greedy token')} are not the likeliest; the worst, "
+                f"{worst.said_text!r} for {worst.best_text!r} at position {worst.position} of prompt {worst.prompt}, "
+                f"is {worst.margin:.3g} below it, where rounding explains {self.rounding.margin:.3g}"
             )
         if unclear := self.count("unclear"):
             found.append(f"{unclear} greedy texts differ where their tokens are not known for sure")
@@ -115,11 +118,13 @@ class GreedyResult:
             return ["no greedy token was seen"]
         if not found:
             found.append(
-                f"all {self.positions} greedy tokens of {self.texts} texts are the likeliest"
+                f"all {counted(self.positions, 'greedy token')} of {counted(self.texts, 'text')} are the likeliest"
                 + (f", up to {ties} near-ties" if ties else "")
             )
         if self.plain is not None:
-            found.append(f"{self.plain.equal} of {self.plain.texts} texts are plain decoding's, token for token")
+            found.append(
+                f"{self.plain.equal} of {counted(self.plain.texts, 'text')} are plain decoding's, token for token"
+            )
         return found
 
     def record(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from headstart.base.words import counted
 from headstart.measure.bench.result import BenchResult
 from headstart.measure.bench.summary import Figures
 from headstart.measure.bench.sweep import Here, here
@@ -29,7 +30,7 @@ def conclude(result: BenchResult, figures: list[Figures]) -> Conclusion:
     size = max(map(len, result.units), default=1)
     batches = f"Prompts ran up to {size} at a time: the speedup is that of a batch's tokens per second."
     reasons = [
-        *(f"Speculation was off in {n} of {overall.runs} runs: {why}." for why, n in overall.off.items()),
+        *(f"Speculation was off in {n} of {counted(overall.runs, 'run')}: {why}." for why, n in overall.off.items()),
         *_pays(overall, here(result, overall)),
         *_texts(result, overall),
         *(
@@ -83,8 +84,8 @@ def _texts(result: BenchResult, overall: Figures) -> list[str]:
     if overall.differing is None:
         return ["Sampled texts were not compared: they have the same distribution, not the same words."]
     if not overall.differing:
-        return [f"The texts were the same as plain decoding's, token for token, in all {overall.runs} runs."]
-    words = f"The texts parted from plain decoding's in {overall.differing} of {overall.runs} runs"
+        return [f"The texts were the same as plain decoding's, token for token, in all {counted(overall.runs, 'run')}."]
+    words = f"The texts parted from plain decoding's in {overall.differing} of {counted(overall.runs, 'run')}"
     if result.engine.get("dtype") == "float32" or result.engine.get("width_invariant"):
         return [f"{words}. With this target they should not: please report it, `headstart audit` shows where."]
     return [

@@ -8,6 +8,7 @@ from typing import Any
 
 from headstart.base.as_json import picked
 from headstart.base.errors import NotEnoughMemory
+from headstart.base.words import counted
 from headstart.loading.choice import SELF_INT4, DrafterSpec, choose, weights_of_kind
 from headstart.loading.load import Target
 from headstart.measure.doctor.candidates import Candidate, Compatibility, compare
@@ -83,7 +84,7 @@ class Memory:
             + (f", rows of a forward {in_gib(need.rows)}" if need.rows else "")
             for need in self.needs
         )
-        context = f"{self.slots} requests of {self.length} tokens"
+        context = f"{counted(self.slots, 'request')} of {counted(self.length, 'token')}"
         if self.fits:
             return f"fits: {in_gib(self.total)} of {in_gib(self.free)} free, for {context} ({parts})"
         need = f"{in_gib(self.total)} needed, {in_gib(self.free)} free"

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import torch
 from torch import Tensor
 
+from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
 
 if TYPE_CHECKING:
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
 
 
 class Decoder(Protocol):
@@ -51,18 +53,23 @@ class Decoder(Protocol):
         *,
         length: int,
         quantize: str | None,
-        experts: MappedExperts | None = None,
+        packed: PackedFile | None = None,
     ) -> Self | None:
         """Take a transformers model's weights, whose own linear layers may be gone afterwards; None, with the model
         untouched, if this decoder does not compute it.
 
         shapes: what each attention layer stores. length: positions that may be asked for. quantize: None, "int8", or
-        "auto", which takes 8-bit integers where this decoder runs them without loss of width invariance. experts: where
-        those of a mixture may lie in a file, which decoders other than the row kernels' have no use for.
+        "auto", which takes 8-bit integers where this decoder runs them without loss of width invariance. packed: where
+        weights may lie in a file, which decoders other than the row kernels' have no use for.
         """
 
-    def new_cache(self, slots: int, capacity: int) -> Slots:
-        """An empty cache of the model's shape, for `capacity` tokens a slot."""
+    def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
+        """An empty cache of the model's shape, for `capacity` tokens a slot. dtype: torch.int8 for keys and values that
+        are rounded to it.
+
+        Raises:
+            UnsupportedModel: this decoder does not round them.
+        """
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         """One forward. taps: the layers whose inputs are kept. layers: run only so many of the first ones, then final
@@ -74,3 +81,11 @@ class Decoder(Protocol):
 
     def weights(self) -> Iterable[Tensor]:
         """All tensors it holds; some may share their memory."""
+
+
+def refuse_rounded(dtype: torch.dtype | None, decoder: str) -> None:
+    """Refuse a cache of whole numbers, for decoders that have no attention over it."""
+    if dtype == torch.int8:
+        raise UnsupportedModel(
+            f"the {decoder} decoder does not run on keys and values in int8", hint="leave kv_cache_dtype out"
+        )

@@ -25,6 +25,7 @@ from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fe
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import part
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
+from headstart.model.memory import mapped_checkpoints
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
@@ -35,8 +36,17 @@ from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope,
 
 if TYPE_CHECKING:
     from headstart.model.decoders.fused_experts import Laid
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
     from headstart.model.native.product_file import ProductFile
+
+
+_HEAD = "head"
+_IN_A_LAYER = "qkv", "out", "beside_out", "gate_up", "down"
+"""Products of a layer that may lie in a file."""
+
+
+def _name(index: int, of: str) -> str:
+    return f"{index}.{of}"
 
 
 class FusedDecoder:
@@ -47,7 +57,7 @@ class FusedDecoder:
     can_exit = True
 
     def __init__(self, model: Any, recipe: Recipe, length: int, kind: int, file: ProductFile | None = None) -> None:
-        """kind: of the products, see `kind_of`. file: where those of experts are laid out already."""
+        """kind: of the products, see `kind_of`. file: where some are laid out already."""
         self._whole: FusedDecoder | None = None
         self.experts_touched = 0 if recipe.experts else None
         bits = 8 if kind == native.INT8 else fewest_bits(model)
@@ -55,22 +65,24 @@ class FusedDecoder:
         self._dtype, self._recipe, self._length = model.dtype, recipe, length
         self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
         self.states: Mapping[int, StateShape] = parts.states(recipe)
-        self._weights = weights = NativeWeights(kind)
+        self._weights = weights = NativeWeights(kind, file)
         self._windows = windows_of(recipe.layers)
         owners, angles = part(model, recipe.stack), partial(parts.angles, model, recipe, length=length)
         laid = None
-        if file is not None:
+        if file is not None and recipe.experts:
             from headstart.model.mapped import products_of  # most models have no experts
 
             laid = partial(products_of, file, recipe)
-            weights.tensors.append(file.memory)
-        self._file = file  # products of several parts point to structures that it holds
-        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles, laid).structs
+        files = mapped_checkpoints()
+        # the head before the layers: the largest matrix, and for a moment in memory twice
+        head = weights.named(_HEAD, parts.shape_of(model, [recipe.head]), lambda: part(model, recipe.head))
+        embedding = part(model, recipe.embedding)
+        tied = isinstance(embedding, GroupedEmbedding) and getattr(model.lm_head, "held", None) is embedding.held
+        parts.release_linears(model, [recipe.head], files)
+        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles, laid, files).structs
         places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         if places is not None:
             self._length = min(length, len(places))
-        head, embedding = weights.product(part(model, recipe.head)), part(model, recipe.embedding)
-        tied = isinstance(embedding, GroupedEmbedding) and getattr(model.lm_head, "held", None) is embedding.held
         if tied and isinstance(embedding, GroupedEmbedding):
             embedding.laid_out = head, weights
         numbers, codes = (None, head) if tied else lookup(embedding, weights)
@@ -91,7 +103,7 @@ class FusedDecoder:
             bf16=model.dtype == torch.bfloat16,
         )
         self._vocabulary = embedding.num_embeddings
-        parts.release_linears(model, [recipe.head, *([recipe.inputs.projection] if recipe.inputs else [])])
+        parts.release_linears(model, [recipe.inputs.projection] if recipe.inputs else [], files)
 
     @classmethod
     def build(
@@ -101,7 +113,7 @@ class FusedDecoder:
         *,
         length: int,
         quantize: str | None,
-        experts: MappedExperts | None = None,
+        packed: PackedFile | None = None,
     ) -> Self | None:
         recipe = parts.find_recipe_for(model)
         if recipe is None or not_run(recipe):
@@ -112,10 +124,11 @@ class FusedDecoder:
             return None
         if kind is None:
             return None
-        return cls(model, recipe, length, kind, None if experts is None else experts.file(model, recipe, kind))
+        return cls(model, recipe, length, kind, None if packed is None else packed.file(model, recipe, kind))
 
-    def new_cache(self, slots: int, capacity: int) -> Slots:
-        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, states=self.states)
+    def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
+        dtype = self._dtype if dtype is None else dtype
+        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=dtype, states=self.states)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         model = self._model
@@ -169,6 +182,15 @@ class FusedDecoder:
     def weights(self) -> Iterable[Tensor]:
         return self._weights.tensors
 
+    def laid_out(self) -> list[tuple[str, structs.Product]]:
+        """The products that a file may hold for the next start, by their names in it."""
+        products = ((_name(i, of), getattr(layer, of)) for i, layer in enumerate(self._layers) for of in _IN_A_LAYER)
+        return [*((name, each) for name, each in products if each.weights), (_HEAD, self._model.head)]
+
+
+def _plain(owner: Any, name: str) -> Any:
+    return parts.plain(part(owner, name))
+
 
 def not_run(recipe: Recipe) -> str:
     """What of a recipe the row kernels do not run, whatever its widths are; empty for nothing."""
@@ -219,6 +241,7 @@ class FusedLayers:
 
     owners: what holds the weights of each layer, by the names of its recipe. length: positions. angles: cosine and sine
     [length, rotary / 2] of a rotation. laid: gives the products of a layer's experts where they are laid out already.
+    files: where checkpoints are mapped, whose pages are given back as they are copied.
     """
 
     def __init__(
@@ -229,6 +252,7 @@ class FusedLayers:
         length: int,
         angles: Callable[[Rope], tuple[Tensor, Tensor]],
         laid: Callable[[int], Laid] | None = None,
+        files: Sequence[tuple[int, int]] = (),
     ) -> None:
         self._laid = laid
         self._weights, self._length, self._make_angles = weights, length, angles
@@ -237,7 +261,7 @@ class FusedLayers:
         self.structs = (structs.Layer * len(layers))()
         for index, (owner, layer) in enumerate(zip(owners, layers, strict=True)):
             self.structs[index] = self._layer(owner, layer, index)
-            parts.release(owner, layer)
+            parts.release(owner, layer, files)
 
     def _angles_of(self, rope: Rope | None) -> tuple[int | None, int | None]:
         if rope is None:
@@ -249,7 +273,10 @@ class FusedLayers:
 
     def _layer(self, owner: Any, layer: Layer, index: int) -> structs.Layer:
         weights, mlp = self._weights, None if layer.experts else layer.dense
-        inputs: list[Any] = []
+        inputs: list[Callable[[], Any]] = []
+
+        def product(of: str, names: Sequence[str], linear: Callable[[], Any]) -> structs.Product:
+            return weights.named(_name(index, of), parts.shape_of(owner, names), linear)
 
         def norm(of: Norm | None) -> structs.Norm:
             return norm_struct(owner, of, weights)
@@ -268,21 +295,22 @@ class FusedLayers:
         )
         if (attention := layer.attends) is not None:
             self._attend(made, owner, attention, index)
-            inputs.append(parts.queries_keys_values(owner, attention))
+            inputs.append(partial(parts.queries_keys_values, owner, attention))
         if (recurrence := layer.recurs) is not None:
             made.mixer = mixer_struct(owner, recurrence, weights)
-            made.mixer_from = sum(each.out_features for each in inputs)
+            made.mixer_from = 0 if attention is None else attention.outputs
             if isinstance(recurrence, ChannelRule):
                 made.mixer_decays, made.mixer_gate = map(weights.product, parts.inner(owner, recurrence))
                 made.mixer_decays.results = made.mixer_gate.results = recurrence.width + recurrence.gates
-            inputs.append(parts.mixer_inputs(owner, recurrence))
+            inputs.append(partial(parts.mixer_inputs, owner, recurrence))
         if inputs:
-            made.qkv = weights.product(parts.side_by_side(inputs))
+            names = [name for mixer in layer.mixers for name in mixer.inputs]
+            made.qkv = product("qkv", names, lambda: parts.side_by_side([each() for each in inputs]))
         for field, each in zip(("out", "beside_out"), layer.mixers, strict=False):
-            setattr(made, field, weights.product(parts.plain(part(owner, each.out))))
+            setattr(made, field, product(field, [each.out], partial(_plain, owner, each.out)))
         if mlp is not None:
-            made.gate_up = weights.product(parts.gate_up(owner, mlp))
-            made.down = weights.product(parts.plain(part(owner, mlp.down)))
+            made.gate_up = product("gate_up", mlp.gate_up, partial(parts.gate_up, owner, mlp))
+            made.down = product("down", [mlp.down], partial(_plain, owner, mlp.down))
             made.activation, made.gated = structs.ACTIVATIONS.index(mlp.activation), mlp.gated
             if mlp.numbers is not None:
                 made.activation_numbers = weights.pointer(parts.xielu_numbers(part(owner, mlp.numbers)))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headstart.base.errors import InvalidOption
 from headstart.model.cache import KVCache, LayerShape, Slots
-from headstart.model.decoders import parts
+from headstart.model.decoders import parts, refuse_rounded
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits
 from headstart.model.decoders.latent import TensorLatent
@@ -33,7 +33,7 @@ from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope,
 if TYPE_CHECKING:
     from headstart.model.decoders.experts import TensorExperts
     from headstart.model.decoders.mixers import IndexedWalk, TensorMixer
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
     from headstart.model.recipes.experts import Experts
     from headstart.model.recipes.mixers import Recurrent
     from headstart.model.walks import Walk
@@ -76,14 +76,15 @@ class LeanDecoder:
         *,
         length: int,
         quantize: str | None,
-        experts: MappedExperts | None = None,  # noqa: ARG003
+        packed: PackedFile | None = None,  # noqa: ARG003
     ) -> Self | None:
         recipe = parts.find_recipe_for(model)
         if recipe is None or quantize == "int8" or fewest_bits(model) is not None:
             return None
         return cls(model, recipe, length)
 
-    def new_cache(self, slots: int, capacity: int) -> Slots:
+    def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
+        refuse_rounded(dtype, self.name)
         sizes = {"slots": slots, "capacity": capacity}
         return KVCache(self.shapes, **sizes, dtype=self._dtype, device=self._device, states=self.states)
 

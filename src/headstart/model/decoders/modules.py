@@ -9,11 +9,12 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor
 
 from headstart.base.errors import InvalidBatch
 from headstart.model.cache import NO_STATES, KVCache, LayerShape, Slots
-from headstart.model.decoders import linears
+from headstart.model.decoders import linears, refuse_rounded
 from headstart.model.decoders.attention import attending
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
@@ -21,7 +22,7 @@ from headstart.model.recipes import find_recipe
 from headstart.model.recipes.recipe import windows_of
 
 if TYPE_CHECKING:
-    from headstart.model.mapped import MappedExperts
+    from headstart.model.mapped import PackedFile
 
 WITHOUT_WINDOWS = ("qwen2_moe",)
 """Model types whose modules leave sliding windows to the mask, and do not tell attention of them."""
@@ -49,7 +50,7 @@ class ModulesDecoder:
         *,
         length: int,  # noqa: ARG003
         quantize: str | None,
-        experts: MappedExperts | None = None,  # noqa: ARG003
+        packed: PackedFile | None = None,  # noqa: ARG003
     ) -> Self | None:
         recipe = find_recipe(model.config)
         if recipe is not None and recipe.recurrent:
@@ -67,7 +68,8 @@ class ModulesDecoder:
         linears.prepare(model, quantize, kept)
         return cls(model, shapes, quantize)
 
-    def new_cache(self, slots: int, capacity: int) -> Slots:
+    def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
+        refuse_rounded(dtype, self.name)
         model = self._model
         return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=model.dtype, device=model.device)
 

@@ -14,6 +14,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, lies_by_inputs, linear_of
+from headstart.model.memory import release_copied
 from headstart.model.planes import StateShape
 from headstart.model.reading import first_line
 from headstart.model.recipes import recipe_of
@@ -324,6 +325,13 @@ def _outputs(linear: Any) -> int:
     return int(linear.nf if lies_by_inputs(linear) else linear.out_features)
 
 
+def shape_of(owner: Any, names: Sequence[str]) -> tuple[int, int]:
+    """Inputs and outputs of the layer that computes several linear layers of the same input."""
+    linears = [part(owner, name) for name in names]
+    first = linears[0]
+    return int(first.nx if lies_by_inputs(first) else first.in_features), sum(map(_outputs, linears))
+
+
 def check_outputs(found: int, wanted: int, names: Sequence[str]) -> None:
     """Kernels would read what is not there."""
     if found != wanted:
@@ -403,16 +411,20 @@ def factor(value: float, dtype: torch.dtype, *, rounded: bool) -> float:
     return float(torch.tensor(value, dtype=dtype)) if rounded else value
 
 
-def release(owner: Any, layer: Layer) -> None:
-    """Drop the matrices of a layer: their copies live elsewhere now, and two would not fit."""
-    release_linears(owner, layer.linears)
+def release(owner: Any, layer: Layer, files: Sequence[tuple[int, int]] = ()) -> None:
+    """Drop the matrices of a layer: their copies live elsewhere now, and two would not fit. files: see
+    `release_linears`."""
+    release_linears(owner, layer.linears, files)
     for name in () if layer.experts is None else layer.experts.parameters:
         path, _, last = name.rpartition(".")
         delattr(part(owner, path) if path else owner, last)
 
 
-def release_linears(owner: Any, names: Sequence[str]) -> None:
-    """The same of linear layers below a module."""
+def release_linears(owner: Any, names: Sequence[str], files: Sequence[tuple[int, int]] = ()) -> None:
+    """The same of linear layers below a module. files: mappings whose pages go with them, see `mapped_checkpoints`."""
     for name in names:
         path, _, last = name.rpartition(".")
-        setattr(part(owner, path) if path else owner, last, nn.Identity())
+        holder = part(owner, path) if path else owner
+        if files and isinstance(linear := getattr(holder, last), nn.Linear):
+            release_copied(linear.weight, files)
+        setattr(holder, last, nn.Identity())

@@ -1,8 +1,8 @@
 """The cache of the row kernels, what a forward hands to them, and the forward.
 
 keys[layer]: [slots, heads, capacity / 16, dim, 16], in tiles of sixteen tokens, so that sixteen scores are one vector;
-values[layer]: [slots, heads, capacity, dim]. Rows of latent attention are keys without values, and lie as
-values do. States of recurrent layers: [heads, tiles of columns, keys, tile].
+values[layer]: [slots, heads, capacity, dim]. Where attention is by the processor's tiles, keys of bf16 lie as values do, and
+so do rows of latent attention, which are keys without values. States of recurrent layers: [heads, tiles of columns, keys, tile].
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from headstart.base.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
-from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of
+from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of, stored
 from headstart.model.native import structs
 from headstart.model.packed import Packed
 from headstart.model.planes import LOG, StateShape
@@ -30,7 +30,9 @@ _HINT = "a drafter that runs forwards of its own must stay within its slots; oth
 class TiledCache(Slots):
     """Keys and values as the row kernels want them.
 
-    shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles.
+    shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles. dtype: the model's, or int8, where each
+    key and each value of a head is rounded to multiples of a scale of its own, a float32 that stands behind its
+    numbers as four more. Latent attention is not rounded.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class TiledCache(Slots):
         self.shapes, self.dtype = layers, dtype
         self.padded = tiled_capacity(capacity)
         self.keys, self.values = {}, {}
-        for layer, shape in layers.items():
+        for layer, logical in layers.items():
+            shape = stored(logical, dtype)
             tiles: tuple[int, ...] = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
-            if not shape.value_dim:
+            rows = dtype == torch.bfloat16 and native.kernels().rows_of_keys(shape.key_dim)
+            if rows or not shape.value_dim:
                 tiles = (slots, shape.heads, self.padded, shape.key_dim)
             # empty, not zeros: pages of slots that are never used are never touched
             self.keys[layer] = torch.empty(tiles, dtype=dtype)
@@ -66,12 +70,25 @@ class TiledCache(Slots):
                     pointers[layer] = tensor.data_ptr()
 
     def read(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The keys are a copy, in the order of tokens; rows of latent attention are none."""
+        """A copy of keys that lie in tiles, in the order of tokens, and of all that is rounded; others are none."""
+        if self.dtype == torch.int8:
+            return self._read_rounded(layer, slot, end)
         if self.keys[layer].dim() == 4:
             return self.keys[layer][slot, :, :end].unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
         tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
         keys = tiles.transpose(2, 3).flatten(1, 2)[:, :end]
         return keys.unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
+
+    def _read_rounded(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """As float32."""
+        shape = self.shapes[layer]
+        tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
+        found = tiles.transpose(2, 3).flatten(1, 2)[:, :end], self.values[layer][slot, :, :end]
+        keys, values = (
+            rows[..., :dim] * rows[..., dim:].contiguous().view(torch.float32)
+            for rows, dim in zip(found, (shape.key_dim, shape.value_dim), strict=True)
+        )
+        return keys.unsqueeze(0), values.unsqueeze(0)
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
@@ -84,7 +101,8 @@ class TiledCache(Slots):
             if not shape.value_dim:
                 native.kernels().gather_latents(keys.data_ptr(), is_bf16, *places)
                 continue
-            native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), is_bf16, shape.heads, *places)
+            values = self.values[layer].data_ptr()
+            native.kernels().gather(keys.data_ptr(), values, self.dtype.itemsize, shape.heads, *places)
 
     def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
@@ -162,7 +180,7 @@ class TiledBatch:
         cache = packed.cache
         if (
             not isinstance(cache, TiledCache)
-            or cache.dtype != dtype
+            or cache.dtype not in (dtype, torch.int8)
             or cache.shapes != shapes
             or (NO_STATES if cache.states is None else cache.states.shapes) != states
         ):
@@ -216,6 +234,7 @@ class TiledBatch:
             logits=self.logits.data_ptr(),
             threads=threads(),
             experts_touched=ctypes.addressof(self._touched),
+            coded=cache.dtype == torch.int8,
         )
         if cache.states is not None:
             held = (ctypes.addressof(pointers) for pointers in cache.state_pointers)
@@ -280,8 +299,8 @@ def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], l
         begin += [len(extra)] * plain
         for node in range(held, held + len(segment) - plain):
             oldest = max(0, end + draft.depths[node] - window) if window else 0
-            first.append(min(oldest, end))
-            last.append(end)
+            first.append(oldest)
+            last.append(max(oldest, end))  # where the first of `extra` would lie if its text were consecutive
             extra += [end + ancestor for ancestor in draft.path(node)[max(0, oldest - end) :]]
             begin.append(len(extra))
     return first, last, begin, extra

@@ -72,6 +72,7 @@ class Kernels:
         self.round_groups = function("round_groups", None, _number, _pointer, _number, *[_pointer] * 3)
         self.unpack_grouped = function("unpack_grouped", None, ctypes.POINTER(Product), _pointer, _number, _pointer)
         self.activate = function("activate", None, _number, _pointer, _pointer, _pointer, _number)
+        self.rows_of_keys = function("rows_of_keys", _int, _number)
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)
         self.gather_latents = function("gather_latents", None, _pointer, _int, *[_number] * 4, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)

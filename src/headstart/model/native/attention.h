@@ -9,14 +9,56 @@ struct Shape {
     int64_t heads, kv_heads, dim, capacity;
 };
 
-template <class T>
-inline T *key_tile(T *keys, const Shape &s, int64_t slot, int64_t head, int64_t token) {
-    return keys + ((slot * s.kv_heads + head) * (s.capacity / LANES) + token / LANES) * s.dim * LANES;
+// A number of a key or a value that is rounded to 8 bits. What it is a multiple of is a float32 of its row, which stands behind
+// the numbers, as four more.
+struct Code {
+    int8_t number;
+};
+
+// Numbers of a row's kind that its scale takes.
+template <class KV>
+constexpr int64_t SCALE = std::is_same_v<std::remove_const_t<KV>, Code> ? sizeof(float) / sizeof(KV) : 0;
+
+inline Vec load(const Code *from) { return load_bytes((const uint8_t *)from); }
+
+// What the numbers before `behind` are multiples of.
+inline float scale_at(const Code *behind) { return float_at((const uint8_t *)behind); }
+
+template <class KV>
+inline void store_row(const float *row, int64_t dim, KV *to) {
+    for (int64_t i = 0; i < dim; i += LANES) store(to + i, load(row + i));
 }
 
-template <class T>
-inline T *value_row(T *values, const Shape &s, int64_t slot, int64_t head, int64_t token) {
-    return values + ((slot * s.kv_heads + head) * s.capacity + token) * s.dim;
+inline void store_row(const float *row, int64_t dim, Code *to) {
+    float scale;
+    round_row(row, dim, 0, (uint8_t *)to, &scale);
+    std::memcpy(to + dim, &scale, sizeof scale);
+}
+
+template <class KV>
+inline KV *key_tile(KV *keys, const Shape &s, int64_t slot, int64_t head, int64_t token) {
+    return keys + ((slot * s.kv_heads + head) * (s.capacity / LANES) + token / LANES) * (s.dim + SCALE<KV>) * LANES;
+}
+
+template <class KV>
+inline KV *value_row(KV *values, const Shape &s, int64_t slot, int64_t head, int64_t token) {
+    return values + ((slot * s.kv_heads + head) * s.capacity + token) * (s.dim + SCALE<KV>);
+}
+
+// A key, as `store_row` leaves it, to its place in a tile.
+template <class KV>
+inline void place_key(const KV *key, int64_t dim, KV *tile, int64_t place) {
+    for (int64_t i = 0; i < dim + SCALE<KV>; i++) tile[i * LANES + place] = key[i];
+}
+
+// The scales of sixteen keys, from behind their tile.
+inline Vec scales_behind(const Code *tile) {
+    uint8_t bytes[LANES * sizeof(float)];
+    for (int t = 0; t < LANES; t++)
+        for (int b = 0; b < int(sizeof(float)); b++) bytes[t * sizeof(float) + b] = uint8_t(tile[b * LANES + t].number);
+    float scales[LANES];
+    std::memcpy(scales, bytes, sizeof scales);
+    return load(scales);
 }
 
 // Who sees whom. A row's keys, in order: the cached tokens [first, last), then `extra` ones listed one by one.
@@ -30,6 +72,7 @@ constexpr int BLOCK = 8;
 // stand side by side, [dim, BLOCK], so that one address leads to all of them.
 template <int N, int TILES, class KV>
 inline void score_tiles(const float *queries, const KV *tiles, int64_t dim, float scaling, float *scores, int64_t stride) {
+    const int64_t stride_of_tiles = (dim + SCALE<KV>) * LANES;
     Vec sums[TILES][N];
     HEADSTART_UNROLL
     for (int t = 0; t < TILES; t++)
@@ -38,11 +81,19 @@ inline void score_tiles(const float *queries, const KV *tiles, int64_t dim, floa
     for (int64_t i = 0; i < dim; i++) {
         Vec k[TILES];
         HEADSTART_UNROLL
-        for (int t = 0; t < TILES; t++) k[t] = load(tiles + (t * dim + i) * LANES);
+        for (int t = 0; t < TILES; t++) k[t] = load(tiles + t * stride_of_tiles + i * LANES);
         HEADSTART_UNROLL
         for (int q = 0; q < N; q++)
             HEADSTART_UNROLL
             for (int t = 0; t < TILES; t++) sums[t][q] += k[t] * queries[i * BLOCK + q];
+    }
+    if constexpr (SCALE<KV> > 0) {
+        HEADSTART_UNROLL
+        for (int t = 0; t < TILES; t++) {
+            const Vec scales = scales_behind(tiles + t * stride_of_tiles + dim * LANES);
+            HEADSTART_UNROLL
+            for (int q = 0; q < N; q++) sums[t][q] = sums[t][q] * scales;
+        }
     }
     HEADSTART_UNROLL
     for (int q = 0; q < N; q++)
@@ -61,9 +112,9 @@ inline void score_some(const float *queries, const KV *tiles, int64_t dim, float
     constexpr int MOST = tiles_at_once(N);
     int64_t tile = from;
     for (; tile + MOST <= to; tile += MOST)
-        score_tiles<N, MOST>(queries, tiles + tile * dim * LANES, dim, scaling, scores + tile * LANES, stride);
+        score_tiles<N, MOST>(queries, tiles + tile * (dim + SCALE<KV>) * LANES, dim, scaling, scores + tile * LANES, stride);
     for (; tile < to; tile++)
-        score_tiles<N, 1>(queries, tiles + tile * dim * LANES, dim, scaling, scores + tile * LANES, stride);
+        score_tiles<N, 1>(queries, tiles + tile * (dim + SCALE<KV>) * LANES, dim, scaling, scores + tile * LANES, stride);
 }
 
 template <int N, class KV>
@@ -102,29 +153,6 @@ inline float softmax(float *weights, int64_t count, float sink) {
     return sum(total);
 }
 
-// out[q] += sum over the tokens [from, to), in order, of weights[q][token] * value; 64 numbers of each of N queries
-// stay in registers. The weights are given by token.
-template <int N, int PARTS, class KV>
-inline void weighted_sum_part(const float *const *weights, const KV *values, int64_t stride, int64_t from, int64_t to,
-                              float *const *out) {
-    Vec sums[N][PARTS];
-    HEADSTART_UNROLL
-    for (int q = 0; q < N; q++)
-        HEADSTART_UNROLL
-        for (int p = 0; p < PARTS; p++) sums[q][p] = load(out[q] + p * LANES);
-    for (int64_t token = from; token < to; token++)
-        HEADSTART_UNROLL
-        for (int p = 0; p < PARTS; p++) {
-            Vec v = load(values + token * stride + p * LANES);
-            HEADSTART_UNROLL
-            for (int q = 0; q < N; q++) sums[q][p] += v * weights[q][token];
-        }
-    HEADSTART_UNROLL
-    for (int q = 0; q < N; q++)
-        HEADSTART_UNROLL
-        for (int p = 0; p < PARTS; p++) store(out[q] + p * LANES, sums[q][p]);
-}
-
 // Where the values that a KV head has lie: `width` numbers of each token, `stride` from one token to the next. `together`: so
 // many tokens are taken at a time, with all queries.
 template <class KV>
@@ -133,16 +161,43 @@ struct Values {
     int64_t width, stride, together;
 };
 
+// out[q] += sum over the tokens [from, to), in order, of weights[q][token] * value; 64 numbers of each of N queries, from `d` on,
+// stay in registers. The weights are given by token.
+template <int N, int PARTS, class KV>
+inline void weighted_sum_part(const float *const *weights, const Values<KV> &values, int64_t d, int64_t from, int64_t to,
+                              float *const *out) {
+    Vec sums[N][PARTS];
+    HEADSTART_UNROLL
+    for (int q = 0; q < N; q++)
+        HEADSTART_UNROLL
+        for (int p = 0; p < PARTS; p++) sums[q][p] = load(out[q] + d + p * LANES);
+    for (int64_t token = from; token < to; token++) {
+        const KV *row = values.at + token * values.stride;
+        float own[N];
+        for (int q = 0; q < N; q++) own[q] = weights[q][token];
+        if constexpr (SCALE<KV> > 0)
+            for (int q = 0; q < N; q++) own[q] *= scale_at(row + values.width);
+        HEADSTART_UNROLL
+        for (int p = 0; p < PARTS; p++) {
+            Vec v = load(row + d + p * LANES);
+            HEADSTART_UNROLL
+            for (int q = 0; q < N; q++) sums[q][p] += v * own[q];
+        }
+    }
+    HEADSTART_UNROLL
+    for (int q = 0; q < N; q++)
+        HEADSTART_UNROLL
+        for (int p = 0; p < PARTS; p++) store(out[q] + d + p * LANES, sums[q][p]);
+}
+
 template <int N, class KV>
 inline void weighted_sum(const float *const *weights, const Values<KV> &values, int64_t from, int64_t to, float *const *out) {
-    float *at[N];
     for (int64_t d = 0; d < values.width;) {
-        for (int q = 0; q < N; q++) at[q] = out[q] + d;
         if (values.width - d >= 4 * LANES) {
-            weighted_sum_part<N, 4>(weights, values.at + d, values.stride, from, to, at);
+            weighted_sum_part<N, 4>(weights, values, d, from, to, out);
             d += 4 * LANES;
         } else {
-            weighted_sum_part<N, 1>(weights, values.at + d, values.stride, from, to, at);
+            weighted_sum_part<N, 1>(weights, values, d, from, to, out);
             d += LANES;
         }
     }
@@ -251,10 +306,10 @@ void gather(KV *keys, KV *values, const Shape &s, int64_t slot, int64_t base, co
         for (int64_t i = 0; i < count; i++) {
             const int64_t from = base + path[i], to = base + i;
             if (from == to) continue;
-            const KV *source = key_tile(keys, s, slot, h, from) + from % LANES;
-            KV *target = key_tile(keys, s, slot, h, to) + to % LANES;
-            for (int64_t d = 0; d < s.dim; d++) target[d * LANES] = source[d * LANES];
-            std::memcpy(value_row(values, s, slot, h, to), value_row(values, s, slot, h, from), s.dim * sizeof(KV));
+            const KV *source = key_tile(keys, s, slot, h, from);
+            KV *target = key_tile(keys, s, slot, h, to);
+            const int64_t numbers = s.dim + SCALE<KV>;
+            for (int64_t d = 0; d < numbers; d++) target[d * LANES + to % LANES] = source[d * LANES + from % LANES];
+            std::memcpy(value_row(values, s, slot, h, to), value_row(values, s, slot, h, from), numbers * sizeof(KV));
         }
 }
-

@@ -23,7 +23,7 @@
 #include "blocks.h"
 #include "experts.h"
 #include "latent.h"
-#include "latent_tiles.h"
+#include "attention_tiles.h"
 #include "mixers.h"
 #include "norms.h"
 #include "products.h"
@@ -84,7 +84,7 @@ struct Model {
     Product table;                   // the embedding as codes: an output of inputs `width` for each token
     TokenInputs inputs;              // or empty, where no layer has inputs of its own
     float embedding_factor, logit_factor, logit_softcap;
-    int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
+    int32_t bf16;                    // the embedding's numbers, and the cache's unless those are rounded, or else float32
 };
 
 // What the rows of a drafting head (EAGLE, MTP) begin with. Its residual stream is `fuse` of [embedding | state], both normed
@@ -116,6 +116,7 @@ struct Batch {
     float *output_states;            // [judged_count, width]: the head's own states of the judged rows
     const Walks *walks;              // or null, where no layer is recurrent
     int64_t *experts_touched;        // how many experts were chosen, of all layers together; null where there are none
+    int32_t coded;                   // keys and values are rounded to 8 bits: see `Code`
 };
 
 namespace {
@@ -137,7 +138,7 @@ struct Scratch {
     float *queries;  // of a block, side by side: [dim, BLOCK]
     float *sums;     // of a product: see `sums_of`
     float *states;   // of one tile of a recurrent layer: see `states_of`
-    float *latents;  // of a block of queries by tiles: see `LatentRoom`
+    float *tiles;    // of queries by tiles: see `TilesRoom`
 };
 
 // Row buffers of a forward, kept from call to call: fresh pages would cost more than the work. They are sized before the
@@ -151,7 +152,7 @@ struct Buffers {
     std::vector<float> gated;                         // [z | a | b] of rows: see CHANNEL_RULE
     Mixture mixture;
     std::vector<float> scratch;
-    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0, latents = 0;  // numbers of a thread's scratch
+    int64_t row = 0, tokens = 0, queries = 0, sums = 0, states = 0, tiles = 0;  // numbers of a thread's scratch
 
     template <class T>
     static void grow(std::vector<T> &v, int64_t n) {
@@ -159,26 +160,26 @@ struct Buffers {
     }
 
     // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity` with
-    // queries of `dim`, or has `state_numbers` of states, or of latents by tiles.
+    // queries of `dim`, or has `state_numbers` of states, or `tile_numbers` of attention by tiles.
     void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity, int64_t dim,
-                      int64_t state_numbers = 0, int64_t latent_numbers = 0) {
+                      int64_t state_numbers = 0, int64_t tile_numbers = 0) {
         row = round_up(row_numbers, LANES);
         tokens = capacity ? capacity + LANES : 0;
         queries = BLOCK * dim;
         sums = sums_of(count);
         states = state_numbers ? state_numbers + LANES : 0;
-        latents = latent_numbers;
+        tiles = tile_numbers;
         grow(scratch, std::max(threads, int64_t(1)) * numbers());
     }
 
-    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states + latents; }
+    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums + states + tiles; }
 
     Scratch of_member(Member &team) {
         float *own = scratch.data() + team.number() * numbers();
         float *scores = own + row, *weights = scores + BLOCK * tokens;
         float *sum = weights + tokens + queries, *state = sum + sums;
         state += (64 - uintptr_t(state) % 64) % 64 / sizeof(float);  // a vector that lies in two cache lines is read twice
-        return Scratch{team, own, scores, weights, weights + tokens, sum, state, own + numbers() - latents};
+        return Scratch{team, own, scores, weights, weights + tokens, sum, state, own + numbers() - tiles};
     }
 };
 
@@ -288,6 +289,15 @@ inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t 
     if (own && layer.norm_after_rotation) norm_row(to, norm, layer.dim, to);
 }
 
+// Whether keys lie as values do, instead of in tiles of sixteen tokens.
+template <class KV>
+inline bool rows_of_keys(int64_t dim) {
+#if defined(HEADSTART_TILES)
+    if (std::is_same_v<KV, BFloat16>) return by_tiles(dim, true);
+#endif
+    return dim < 0;
+}
+
 // Unpack [q | k | v] of each row, norm and rotate q and k, write k and v to their place in the cache. A layer that attends
 // to another's keys has q alone. Of the scratch it takes three heads (normed, rotated, and as it is stored).
 template <class KV>
@@ -317,13 +327,16 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
                 norm_row(value, layer.v_norm, s.dim, head);
                 value = head;
             }
-            for (int64_t i = 0; i < s.dim; i += LANES) store(to + i, load(value + i));
+            store_row(value, s.dim, to);
             float *turned = head + s.dim;
             turn_head(key, layer.k_norm, layer, h, position, head, turned);
+            if (rows_of_keys<KV>(s.dim)) {
+                store_row(turned, s.dim, value_row(keys, s, slot, h, place));
+                continue;
+            }
             KV *stored = (KV *)(turned + s.dim);
-            for (int64_t i = 0; i < s.dim; i += LANES) store(stored + i, load(turned + i));
-            KV *tile = key_tile(keys, s, slot, h, place) + place % LANES;
-            for (int64_t i = 0; i < s.dim; i++) tile[i * LANES] = stored[i];
+            store_row(turned, s.dim, stored);
+            place_key(stored, s.dim, key_tile(keys, s, slot, h, place), place % LANES);
         }
     });
 }
@@ -376,13 +389,15 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
     const auto blocks_of = [&](int64_t segment) {
         return ((batch.segments[segment + 1] - batch.segments[segment]) * group + BLOCK - 1) / BLOCK;
     };
+    const How how{layer.scaling, layer.softcap, layer.sinks};
     int64_t tasks = 0;
     for (int64_t segment = 0; segment < batch.segment_count; segment++) tasks += blocks_of(segment) * s.kv_heads;
 #if defined(HEADSTART_TILES)
-    if constexpr (sizeof(KV) == sizeof(BFloat16))
-        if (layer.latent.rank && by_tiles(s.dim, true)) {
-            attend_by_tiles(scratch.team, query, keys, visible, s, layer.latent.rank, layer.scaling, batch.segments,
-                            batch.segment_count, batch.slots, attended, scratch.latents);
+    if constexpr (std::is_same_v<KV, BFloat16>)
+        if (by_tiles(s.dim, true)) {
+            const int64_t rank = layer.latent.rank;
+            attend_by_tiles(scratch.team, query, keys, rank ? keys : values, rank ? rank : s.dim, visible, s, how, batch.segments,
+                            batch.segment_count, batch.slots, attended, scratch.tiles);
             tasks = 0;
         }
 #endif
@@ -393,19 +408,20 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
         const int64_t at = batch.segments[segment] * group + task % blocks * BLOCK;
         const int64_t end = batch.segments[segment + 1] * group;
         const int n = int(end - at < BLOCK ? end - at : BLOCK);
-        const How how{layer.scaling, layer.softcap, layer.sinks};
         const auto attend_by = [&](const auto &scored, const Values<KV> &values) {
             attend_block(query, scored, values, visible, s, how, kv, at, n, attended, scratch.scores, scratch.weights);
         };
         const KV *tiles = key_tile(keys, s, slot, kv, 0);
-        if (layer.latent.rank)
-            attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
-                score_rows(n, own, tiles, s.dim, how.scaling, scratch.scores, s.capacity + LANES, from, to);
-            }, Values<KV>{tiles, layer.latent.rank, s.dim, ROWS_TOGETHER});
-        else
-            attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
-                score_keys(n, own, tiles, s, how.scaling, scratch.queries, scratch.scores, from, to);
-            }, Values<KV>{value_row(values, s, slot, kv, 0), s.dim, s.dim, s.capacity});
+        if constexpr (SCALE<KV> == 0)  // latent rows are not rounded
+            if (layer.latent.rank) {
+                attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
+                    score_rows(n, own, tiles, s.dim, how.scaling, scratch.scores, s.capacity + LANES, from, to);
+                }, Values<KV>{tiles, layer.latent.rank, s.dim, ROWS_TOGETHER});
+                return;
+            }
+        attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
+            score_keys(n, own, tiles, s, how.scaling, scratch.queries, scratch.scores, from, to);
+        }, Values<KV>{value_row(values, s, slot, kv, 0), s.dim, s.dim + SCALE<KV>, s.capacity});
     });
     if (layer.latent.rank) {
         float *found = query;  // which are done with
@@ -619,7 +635,7 @@ void final_norm_and_head(const Model &model, const Batch &batch, const Selected 
     scale_logits(model, batch, scratch);
 }
 
-template <class KV>
+template <class W>
 void forward(const Model &model, const Batch &batch, Buffers &b) {
     uint8_t *rows = b.rows.data();
     float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data(), *query = b.query.data(), *attended = b.attended.data();
@@ -632,10 +648,10 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
         Tiles tiles(batch.count);
         const Scratch scratch = b.of_member(team);
         if (batch.draft_head)
-            fuse<KV>(model, batch, x, scratch, rows, scale);
+            fuse<W>(model, batch, x, scratch, rows, scale);
         else
-            embed<KV>(model, batch, x, scratch);
-        if (model.inputs.width) token_inputs<KV>(model, batch, x, scratch, rows, scale, b.inputs.data());
+            embed<W>(model, batch, x, scratch);
+        if (model.inputs.width) token_inputs<W>(model, batch, x, scratch, rows, scale, b.inputs.data());
         if (last < 0 && !tapped) gather_rows(x, judged, model.width, scratch);
         Added added{};
         for (int64_t l = 0; l < model.layer_count; l++) {
@@ -649,7 +665,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
                 continue;
             }
             if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
-                norm_pair<KV>(model, batch, x, layer, scratch, rows, scale);
+                norm_pair<W>(model, batch, x, layer, scratch, rows, scale);
             else
                 norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch, rows, scale);
             tap(batch, x, l, model.width, scratch);
@@ -661,12 +677,18 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             if (beside) multiply(scratch.team, layer.beside_out, rows, scale, selected.count, scratch.sums, beside);
             if (beside || !layer.mixer.kind) {
                 const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
-                KV *keys = (KV *)batch.keys[layer.keys_of], *values = (KV *)batch.values[layer.keys_of];
-                if (layer.latent.rank)
-                    rotate_latent(y, layer, batch, s, keys, scratch, rows, scale, attended, query);
+                const auto look = [&](auto *keys, auto *values) {
+                    if (!layer.latent.rank)
+                        rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
+                    else if constexpr (SCALE<std::remove_pointer_t<decltype(keys)>> == 0)
+                        rotate_latent(y, layer, batch, s, keys, scratch, rows, scale, attended, query);
+                    attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
+                };
+                void *keys = batch.keys[layer.keys_of], *values = batch.values[layer.keys_of];
+                if (batch.coded)
+                    look((Code *)keys, (Code *)values);
                 else
-                    rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
-                attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
+                    look((W *)keys, (W *)values);
             }
             if (selected.rows) gather_rows(x, selected, model.width, scratch);
             multiply(scratch.team, layer.out, rows, scale, selected.count, scratch.sums, y);
@@ -691,7 +713,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
 // All memory of a forward. Throws where there is none.
 void grow(const Model &model, const Batch &batch, Buffers &b) {
     const int64_t padded = round_up(batch.count, 32);
-    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0, scales = 1, latents = 0;
+    int64_t bytes = model.head.row_bytes(), widest = 0, heads = 0, dim = 0, row = 0, states = 0, scales = 1, tiles = 0;
     const int64_t visits = batch.walks ? batch.walks->visit_begin[batch.segment_count] : 0;
     for (int64_t l = 0; l < model.layer_count; l++) {
         const Layer &layer = model.layers[l];
@@ -704,10 +726,11 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
             for (const Product *p : {of.keys, of.values}) bytes = std::max(bytes, layer.heads * p->row_bytes());
             if (of.query.weights) bytes = std::max(bytes, of.query.row_bytes());
             row = std::max(row, layer.qkv.results);
-#if defined(HEADSTART_TILES)
-            if (by_tiles(layer.dim, model.bf16)) latents = std::max(latents, LatentRoom{layer.dim, of.rank}.numbers());
-#endif
         }
+#if defined(HEADSTART_TILES)
+        const int64_t width = layer.latent.rank ? layer.latent.rank : layer.dim;
+        if (layer.heads && by_tiles(layer.dim, model.bf16)) tiles = std::max(tiles, TilesRoom{layer.dim, width}.numbers());
+#endif
         if (const Mixer &m = layer.mixer; m.kind) {
             heads = std::max(heads, m.heads * m.value_dim);
             if (layer.beside_out.weights) Buffers::grow(b.beside, padded * model.width);
@@ -753,7 +776,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     Buffers::grow(b.y, padded * widest);
     Buffers::grow(b.query, padded * heads);
     Buffers::grow(b.attended, padded * heads);
-    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states, latents);
+    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim, states, tiles);
 }
 
 // How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and
@@ -827,7 +850,7 @@ std::string layout() {
     FIELD(Batch, segments), FIELD(Batch, segment_count), FIELD(Batch, visible), FIELD(Batch, keys);
     FIELD(Batch, values), FIELD(Batch, capacity), FIELD(Batch, judged), FIELD(Batch, judged_count);
     FIELD(Batch, logits), FIELD(Batch, taps), FIELD(Batch, threads), FIELD(Batch, draft_head), FIELD(Batch, states);
-    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, walks), FIELD(Batch, experts_touched);
+    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, walks), FIELD(Batch, experts_touched), FIELD(Batch, coded);
 #undef STRUCT
 #undef FIELD
     return text.substr(1);
@@ -990,10 +1013,20 @@ void headstart_gather_latents(void *rows, int bf16, int64_t dim, int64_t capacit
         gather_latents((float *)rows, dim, capacity, slot, base, path, count);
 }
 
-void headstart_gather(void *keys, void *values, int kv_bf16, int64_t kv_heads, int64_t dim, int64_t capacity,
+// Whether keys of bf16 lie as values do, [heads, capacity, dim], where heads are so wide.
+int headstart_rows_of_keys(int64_t dim) { return rows_of_keys<BFloat16>(dim); }
+
+// bytes: of a number, 4, 2, or 1 for one that is rounded.
+void headstart_gather(void *keys, void *values, int bytes, int64_t kv_heads, int64_t dim, int64_t capacity,
                       int64_t slot, int64_t base, const int64_t *path, int64_t count) {
     const Shape s{kv_heads, kv_heads, dim, capacity};
-    if (kv_bf16)
+    if (bytes == sizeof(Code))
+        gather((Code *)keys, (Code *)values, s, slot, base, path, count);
+    else if (bytes == sizeof(BFloat16) && rows_of_keys<BFloat16>(dim))
+        for (int64_t h = 0; h < kv_heads; h++)
+            for (void *rows : {keys, values})
+                gather_latents((BFloat16 *)rows, dim, capacity, slot * kv_heads + h, base, path, count);
+    else if (bytes == sizeof(BFloat16))
         gather((BFloat16 *)keys, (BFloat16 *)values, s, slot, base, path, count);
     else
         gather((float *)keys, (float *)values, s, slot, base, path, count);

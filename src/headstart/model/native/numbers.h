@@ -82,8 +82,8 @@ inline void convert_row(const float *row, int64_t width, int64_t padded, BFloat1
     for (int64_t i = width; i < padded; i++) to[i].bits = 0;
 }
 
-// Symmetric int8 with the row's own scale, and with `ROW_ZERO` for zero. A NaN or an infinity makes the scale NaN.
-inline void convert_row(const float *row, int64_t width, int64_t padded, uint8_t *to, float *scale) {
+// Symmetric int8 with the row's own scale, and with `zero` for zero. A NaN or an infinity makes the scale NaN.
+inline void round_row(const float *row, int64_t width, int32_t zero, uint8_t *to, float *scale) {
     Vec peak = {}, finite = {};
     for (int64_t i = 0; i < width; i += LANES) {
         Vec v = load(row + i);
@@ -96,8 +96,12 @@ inline void convert_row(const float *row, int64_t width, int64_t padded, uint8_t
     const Vec by = splat(inverse), magic = splat(12582912.0f);
     for (int64_t i = 0; i < width; i += LANES) {
         const Vec rounded = fused(load(row + i), by, magic);  // the low bits of 1.5 * 2^23 + q are q
-        const Bytes bytes = low_bytes(bits_of(rounded) + ROW_ZERO);
+        const Bytes bytes = low_bytes(bits_of(rounded) + zero);
         std::memcpy(to + i, &bytes, sizeof bytes);
     }
+}
+
+inline void convert_row(const float *row, int64_t width, int64_t padded, uint8_t *to, float *scale) {
+    round_row(row, width, ROW_ZERO, to, scale);
     std::memset(to + width, 0, padded - width);
 }

@@ -123,6 +123,9 @@ class ProductFile:
     def bytes(self) -> int:
         return len(self.memory)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._groups
+
     def products(self, name: str, count: int, inputs: int, outputs: int) -> list[Product]:
         """The products of a name, of which there must be so many of this shape. They live as long as this object
         and `memory`.

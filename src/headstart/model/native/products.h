@@ -260,6 +260,13 @@ struct Outputs {
 
 #if defined(HEADSTART_TILES)
 
+// A tile of weights some steps on is on its way when it is needed. So many bytes on: few rows, whose time is that of reading.
+constexpr int64_t TILES_AHEAD = 2048;
+
+inline void fetch_tile(const uint8_t *w) {
+    for (int64_t line = 0; line < 1024; line += 64) __builtin_prefetch(w + TILES_AHEAD + line);
+}
+
 template <int KIND>
 inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_t *w0, const uint8_t *w1, int64_t steps,
                         int32_t (*sums)[256]) {
@@ -289,6 +296,8 @@ inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_
         _tile_stored(3, sums[3], 64);
     } else {
         for (int64_t s = 0; s < steps; s++) {
+            fetch_tile(w0 + s * 1024);
+            fetch_tile(w1 + s * 1024);
             _tile_loadd(4, x + s * 64, stride);
             _tile_loadd(6, w0 + s * 1024, 64);
             _tile_loadd(7, w1 + s * 1024, 64);
@@ -314,6 +323,7 @@ inline void tile_four(const uint8_t *x, int64_t stride, const uint8_t *w, int64_
     _tile_zero(2);
     _tile_zero(3);
     for (int64_t s = 0; s < steps; s++) {
+        for (int64_t panel = 0; panel < 4; panel++) fetch_tile(w + panel * bytes + s * 1024);
         _tile_loadd(4, x + s * 64, stride);
         _tile_loadd(5, w + s * 1024, 64);
         _tile_loadd(6, w + bytes + s * 1024, 64);

@@ -203,6 +203,7 @@ class Batch(ctypes.Structure):
         *((name, _pointer) for name in ("states", "features", "output_states")),
         ("walks", ctypes.POINTER(Walks)),
         ("experts_touched", _pointer),
+        ("coded", _flag),
     )
 
 

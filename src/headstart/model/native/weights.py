@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -16,6 +17,9 @@ from headstart.model.grouped import BlockRows, ChannelWeights, JoinedWeights, St
 from headstart.model.native.grouping import block_products, channel_product, grouped_product, joined_product
 from headstart.model.native.memory import Pointed, Room, aligned
 from headstart.model.native.structs import Product
+
+if TYPE_CHECKING:
+    from headstart.model.native.product_file import ProductFile
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +63,26 @@ def takes_codes(model: nn.Module) -> bool:
 class NativeWeights(Pointed):
     """Weights laid out for the kernels, and kept alive.
 
-    kind: of the products, see `kind_of`.
+    kind: of the products, see `kind_of`. file: in which some are laid out already.
     """
 
-    def __init__(self, kind: int) -> None:
+    def __init__(self, kind: int, file: ProductFile | None = None) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, self._file = kind, file
+        if file is not None:
+            self.tensors.append(file.memory)
+
+    def named(self, name: str, shape: tuple[int, int], layer: Callable[[], nn.Module]) -> Product:
+        """The product of a layer, from the file where that holds one of this name.
+
+        shape: inputs and outputs. layer: makes it, where there is none.
+
+        Raises:
+            ValueError, KeyError, TypeError: the file holds another one.
+        """
+        if self._file is not None and name in self._file:
+            return self._file.products(name, 1, *shape)[0]
+        return self.product(layer())
 
     def product(self, linear: nn.Module, kind: int | None = None, room: Room | None = None) -> Product:
         """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind. room:

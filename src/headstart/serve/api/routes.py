@@ -185,7 +185,8 @@ def status(service: Service) -> APIRouter:
 
 
 _SHOWN = (
-    "rule", "pacing", "dtype", "quantize", "decoder", "width_invariant", "vocab_size", "max_length", "max_batch_size",
+    "rule", "pacing", "dtype", "quantize", "kv_cache_dtype", "decoder", "width_invariant", "vocab_size",
+    "max_length", "max_batch_size",
     "prefix_cache", "spelling",
 )  # fmt: skip
 """What `/v1/models` tells of `Engine.describe`, as it is."""

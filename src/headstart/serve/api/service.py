@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 
 from headstart.base.errors import Overloaded
+from headstart.base.words import counted
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
 from headstart.serve.api.reading.work import Model
@@ -305,7 +306,7 @@ class Lane:
         if submitted.cancel():
             raise _busy(self._in_hand)
         breakable.break_off()
-        words = f"the request could not be read within {seconds:g} seconds"
+        words = f"the request could not be read within {counted(seconds, 'second', 'g')}"
         hint = "send less at once; of a short conversation, the model's chat template takes so long"
         raise Refused(words, hint=hint, code="reading_timeout")
 

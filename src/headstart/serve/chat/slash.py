@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from headstart.base.errors import InvalidOption
+from headstart.base.words import counted
 from headstart.serve.chat.conversation import Conversation
 from headstart.types import Sampling
 
@@ -71,7 +72,7 @@ class Slash:
 
     def _load(self, rest: str) -> str:
         self._talk.load(_path(rest))
-        return f"{len(self._talk.messages)} messages"
+        return counted(len(self._talk.messages), "message")
 
 
 def whole_message(read: Callable[[], str]) -> str:

@@ -25,6 +25,14 @@ export function seconds(value) {
 /** A whole number with commas between thousands, as in the texts. */
 export const whole = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",").replace("-", "−");
 
+/** A day in words, which no line breaks in two: "2026-11-21" -> "21 November 2026"; what is no day stays. */
+export function day(text) {
+  const [, year, month, date] = /^(\d{4})-(\d\d)-(\d\d)/.exec(text) ?? [];
+  const name = MONTHS[Number(month) - 1];
+  return name ? `${Number(date)} ${name} ${year}` : text;
+}
+const MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
+
 /** A token's text with its white space made visible: " the" -> "·the", a line break -> "⏎", a tab -> "⇥". */
 export const visible = (text) =>
   text === "" ? "∅" : text.replaceAll(" ", "·").replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll("\r", "␍");

@@ -12,8 +12,8 @@ import { append, fill, h, signal } from "hs/base/dom";
  * @param {Node|Node[]} [options.controls] sliders and buttons under the picture.
  * @param {string|Node|Node[]} [options.caption] a sentence or two under it.
  * @param {() => {columns: string[], rows: any[][], caption?: string}} [options.table] the numbers behind the picture.
- * @param {object} [options.steps] for a figure that is walked through: {count, show(i), words(i), first}; `show` draws
- *   step i, `words` says it, `first` is the step that is shown at first (default 0): the one that tells most. The arrow keys, Home, End and the space bar step while the figure has the focus.
+ * @param {object} [options.steps] for a figure that is walked through: {count, show(i), words(i), place(i), first}; `show` draws
+ *   step i, `words` says it, `place` is where it is (default "3 of 12"), `first` is the step that is shown at first (default 0): the one that tells most. The arrow keys, Home, End and the space bar step while the figure has the focus.
  * @returns {{element: HTMLElement, update: () => void, step: {value: number}|null, go: (i: number) => void}}
  *   `update` must be called when the numbers change; `go` moves to a step, and says it unless it is to be quiet; `step` can be watched.
  */
@@ -67,7 +67,7 @@ function stepperOf(steps, owner, after) {
   const [back, on] = [button("Step back", "←", -1), button("Step on", "→", 1)];
   const show = () => {
     steps.show(at.value);
-    place.textContent = `${at.value + 1} of ${count()}`;
+    place.textContent = steps.place ? steps.place(at.value) : `${at.value + 1} of ${count()}`;
     back.disabled = at.value === 0;
     on.disabled = at.value >= count() - 1;
     after();

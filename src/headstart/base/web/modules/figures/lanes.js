@@ -12,7 +12,7 @@ const [LEAST_MARK, LEAST_NUMBER] = [16, 26];
 let number = 0;
 
 const LEGEND = [
-  ["plan", "scheduling and pacing"], ["wait", "the engine waits for a draft"], ["verify", "the target's forward"],
+  ["plan", "scheduling and pacing"], ["wait", "the engine waits for a draft"], ["verify", "the target’s forward"],
   ["sample", "probabilities and the rule"], ["commit", "keeping what was accepted"],
   ["draft", "drafting for what may come"], ["now", "drafting what is waited for"],
 ];

@@ -1,10 +1,10 @@
 // Rounds in a row: below, the time of each, split by what it was spent on; above, the tokens that it gave.
 
 import { append, h, svg } from "hs/base/dom";
-import { counted, seconds } from "hs/base/format";
+import { counted, percent, seconds } from "hs/base/format";
 
 const PARTS = [
-  ["plan", "scheduling and pacing"], ["draft", "drafting"], ["verify", "the target's forward"], ["sample", "probabilities and the rule"],
+  ["plan", "scheduling and pacing"], ["draft", "drafting"], ["verify", "the target’s forward"], ["sample", "probabilities and the rule"],
   ["commit", "keeping what was accepted"],
 ];
 const KINDS = { correction: "then a correction", bonus: "then a bonus", plain: "one token without a draft", read: "a part of the prompt was read" };
@@ -26,6 +26,14 @@ export function roundWords(round, index) {
   const guesses = round.drafted ? `${counted(round.drafted, "guess", "guesses")}, ${round.accepted ?? Math.max(0, round.emitted - 1)} accepted, ` : "";
   const tokens = round.kind === "read" ? "" : `: ${counted(round.emitted, "token")}`;
   return `Round ${index + 1}: ${guesses}${KINDS[round.kind]}${tokens}, ${seconds(totalOf(round))}`;
+}
+
+/** Where the time of all rounds went. */
+export function timeWords(rounds) {
+  const all = rounds.reduce((sum, round) => sum + totalOf(round), 0);
+  const [first, second] = PARTS.map(([part, words]) => [rounds.reduce((sum, round) => sum + round.seconds[part], 0) / all, words]).sort(([a], [b]) => b - a);
+  const longest = rounds.reduce((best, round, i) => (totalOf(round) > totalOf(rounds[best]) ? i : best), 0);
+  return `${counted(rounds.length, "round")} in ${seconds(all)}: ${percent(first[0])} of the time went to ${first[1]}, ${percent(second[0])} to ${second[1]}. The longest, round ${longest + 1}, took ${seconds(totalOf(rounds[longest]))}.`;
 }
 
 const totalOf = ({ seconds: { plan, draft, verify, sample, commit } }) => plan + draft + verify + sample + commit;

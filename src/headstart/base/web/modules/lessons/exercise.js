@@ -13,6 +13,8 @@ export const exercises = () => opened;
 /** Forget those of a chapter that is closed. */
 export const forgetExercises = () => opened.clear();
 
+const plain = (value) => JSON.stringify(value, (_, part) => (typeof part === "bigint" ? String(part) : part));
+
 /** Whether an exercise has been solved. */
 export const isDone = (id) => progress.get(`exercise ${id}`) === "done";
 
@@ -38,6 +40,7 @@ export function exercise({ id, title, ask, fields = [], widget, check, hints = [
   const help = h("div.hints");
   const mark = h("span.done-mark", { "aria-hidden": "true" });
   let [tries, hinted] = [0, 0];
+  const begun = widget && plain(widget.read()); // what nobody has touched is no try
 
   const values = () => {
     const found = Object.fromEntries(inputs.map((input) => [input.name, input.read()]));
@@ -62,12 +65,19 @@ export function exercise({ id, title, ask, fields = [], widget, check, hints = [
       say("info", empty.length === inputs.length ? "Fill in an answer first." : "An answer is missing, or is not a number.");
       return;
     }
+    const broken = inputs.filter((input) => input.wants === "whole" && !(Number.isInteger(input.read()) && input.read() >= 0));
+    if (broken.length) {
+      inputs.forEach((input) => input.mark(broken.includes(input) ? "bad" : ""));
+      say("info", "A whole number is asked for.");
+      return;
+    }
     const { ok, say: words, fields: marks = {} } = check(values());
     inputs.forEach((input) => input.mark(marks[input.name] ?? (ok ? "good" : inputs.length === 1 ? "bad" : "")));
-    tries += 1;
+    const untouched = !ok && widget && !inputs.length && plain(widget.read()) === begun;
+    if (!untouched) tries += 1;
     if (ok) progress.set(key, "done");
     showDone();
-    say(ok ? "good" : "bad", words);
+    say(ok ? "good" : untouched ? "info" : "bad", words);
     offer();
   };
   const hint = h("button.quiet", { type: "button", on: { click: () => nextHint() } });

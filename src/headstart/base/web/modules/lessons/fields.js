@@ -6,7 +6,7 @@ let number = 0;
 
 /**
  * One field.
- * @param {object} options {name, label, kind: "number"|"fraction"|"text"|"choice", options?: (string|[value, words])[], unit?}
+ * @param {object} options {name, label, kind: "number"|"whole"|"fraction"|"text"|"choice", options?: (string|[value, words])[], unit?}
  * @returns {{element, name, read: () => any, fill: (value) => void, mark: (kind: ""|"good"|"bad") => void, focus: () => void}}
  *   `read` gives a number (NaN where there is none), a text, or the chosen value ("" where nothing is chosen).
  */
@@ -16,12 +16,13 @@ export function field({ name, label, kind, options = [], unit = "" }) {
 }
 
 function inputField({ id, name, label, kind, unit }) {
-  const input = h("input.answer", { id, type: "text", inputmode: kind === "number" ? "decimal" : "text", autocomplete: "off", spellcheck: "false" });
+  const input = h("input.answer", { id, type: "text", inputmode: kind === "number" ? "decimal" : kind === "whole" ? "numeric" : "text", autocomplete: "off", spellcheck: "false" });
   const element = h("div.field", { data: { field: name } }, h("label", { for: id }, label), h("span.with-unit", {}, input, unit && h("span.soft", unit)));
   return {
     element,
     name,
-    read: () => (kind === "number" ? numberOf(input.value, unit) : input.value.trim()),
+    read: () => (kind === "number" || kind === "whole" ? numberOf(input.value, unit) : input.value.trim()),
+    wants: kind,
     fill: (value) => (input.value = String(value)),
     mark: (mark) => markAs(element, [input], mark),
     focus: () => input.focus(),

@@ -2,8 +2,10 @@
 
 import { append, h } from "hs/base/dom";
 
-/** A paragraph. */
-export const prose = (...children) => append(h("p"), children);
+/** A paragraph. No line ends within "K = 5". */
+export const prose = (...children) => append(h("p"), children.map(whole));
+
+const whole = (child) => (typeof child === "string" && child.includes(" = ") ? child.split(/((?:α|c|K|T|n|p|q) = [−\d./]*\d%?)/).map((part, i) => (i % 2 ? h("span.unbroken", part) : part)) : child);
 
 /** A part of a chapter under a heading of its own. */
 export const section = (title, ...children) => append(h("section.part", {}, h("h3", title)), children);
@@ -29,7 +31,7 @@ export function term(word, meaning) {
 }
 
 /** A remark beside the text. */
-export const note = (...children) => append(h("aside.note"), children);
+export const note = (...children) => append(h("aside.note"), children.map(whole));
 
 /** A listing, line by line; what follows three spaces is a remark. mark: the lines that stand out, from 0. */
 export function pseudocode(lines, { mark = [], label = "A listing" } = {}) {

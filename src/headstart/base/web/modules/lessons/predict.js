@@ -20,7 +20,7 @@ export function predict({ id, question, kind, options, unit, reveal }) {
   const answer = field({ name: "guess", label: "Your guess", kind, options, unit });
   const shown = h("div.revealed", { tabindex: "-1", hidden: true });
   const show = (guess, focused) => {
-    append(fill(shown), h("p.guess", guess === UNKNOWN ? "You wanted to see first." : ["You guessed ", h("strong", wordsOf(guess, options)), unit ? ` ${unit}` : "", "."]), reveal(guess === UNKNOWN ? null : guess));
+    append(fill(shown), h("p.guess", guess === UNKNOWN ? "You wanted to see first." : ["You guessed ", h("strong", wordsOf(guess, options)), unit && (unit === "%" ? unit : ` ${unit}`), "."]), reveal(guess === UNKNOWN ? null : guess));
     shown.hidden = false;
     if (focused) shown.focus();
   };
@@ -61,5 +61,5 @@ export function predict({ id, question, kind, options, unit, reveal }) {
 
 function wordsOf(guess, options = []) {
   const pair = options.find((option) => Array.isArray(option) && option[0] === guess);
-  return pair ? pair[1] : String(guess);
+  return options.length ? `“${pair ? pair[1] : guess}”` : String(guess);
 }

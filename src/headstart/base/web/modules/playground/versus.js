@@ -46,7 +46,7 @@ export function verdictOf(guessed, plain, about) {
       sign: "differs",
       title: "Two texts of one distribution",
       words: `${place} They may: rule exact promises that texts with guesses are as likely as without, each one of them. ` +
-        "It does not promise the same draw, because a round with guesses spends the seed's numbers in another order. " +
+        "It does not promise the same draw, because a round with guesses spends the seed’s numbers in another order. " +
         "The same text comes at temperature 0, or from a server that was started with --rule coupled.",
       offer: true,
     };
@@ -57,7 +57,7 @@ export function verdictOf(guessed, plain, about) {
     words: about.width_invariant
       ? `${place} They should not: please report it, with both traces.`
       : `${place} In ${about.dtype}, a forward of several rows rounds otherwise than one of a single row, and where two ` +
-        "tokens are all but equally likely, the other may win. In float32 with the library's own kernels this does not happen.",
+        "tokens are all but equally likely, the other may win. In float32 with the library’s own kernels this does not happen.",
     offer: false,
   };
 }

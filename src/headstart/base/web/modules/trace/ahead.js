@@ -91,6 +91,6 @@ export function preparedInWords({ ahead }) {
 
 function cameOf({ node, depth, rank }) {
   if (node === null) return "the round before went on in a way that no draft had";
-  const token = rank === null ? "a token that the drafter did not rank" : rank === 0 ? "the drafter's likeliest token" : `place ${rank + 1} of the drafter's likeliest tokens`;
+  const token = rank === null ? "a token that the drafter did not rank" : rank === 0 ? "the drafter’s likeliest token" : `place ${rank + 1} of the drafter’s likeliest tokens`;
   return `the round before ended after ${counted(depth, "accepted guess", "accepted guesses")} with ${token}`;
 }

@@ -69,12 +69,12 @@ export function ruleOf(request, step) {
   if (step.procedure === "walk") {
     if (request.rule === "coupled") {
       return {
-        name: "Coupled: the target's own tokens",
+        name: "Coupled: the target’s own tokens",
         words: "At each node the target draws its own token with the noise of seed and position. A guess is kept if it is that token. So every draft leads to the same text.",
       };
     }
     return {
-      name: "Walk: the target's own tokens",
+      name: "Walk: the target’s own tokens",
       words: request.greedy
         ? "These guesses were not drawn by chance. At each node the target says its likeliest token; a guess is kept if it is that token."
         : "These guesses were not drawn by chance. At each node the target draws its own token; a guess is kept if it is that token.",
@@ -109,8 +109,8 @@ export function inWords(request, step, event) {
       return uniformWords(name(event.node), event);
     case "own":
       return event.child === null
-        ? `After ${name(event.node)} the target's own token is ${text(event.token)}. No guess bears it.`
-        : `After ${name(event.node)} the target's own token is ${text(event.token)}. A guess bears it: accepted.`;
+        ? `After ${name(event.node)} the target’s own token is ${text(event.token)}. No guess bears it.`
+        : `After ${name(event.node)} the target’s own token is ${text(event.token)}. A guess bears it: accepted.`;
     default:
       return drawWords(text(event.token), event.end, step, request.greedy);
   }
@@ -127,9 +127,9 @@ function uniformWords(name, { uniform, weight, accepted }) {
 
 function drawWords(token, kind, step, greedy) {
   const cut = step.emitted.length <= step.path.length ? " The text ended before it." : "";
-  if (kind === "plain") return greedy ? `The target's likeliest token is ${token}.${cut}` : `The target draws ${token} from its own distribution.${cut}`;
-  if (kind === "bonus") return `The draft is accepted to its end, so the target's next distribution gives one token more: ${token}.${cut}`;
-  const distribution = step.procedure === "walk" ? "It is the target's own token" : "It is drawn from what the target's distribution has left";
+  if (kind === "plain") return greedy ? `The target’s likeliest token is ${token}.${cut}` : `The target draws ${token} from its own distribution.${cut}`;
+  if (kind === "bonus") return `The draft is accepted to its end, so the target’s next distribution gives one token more: ${token}.${cut}`;
+  const distribution = step.procedure === "walk" ? "It is the target’s own token" : "It is drawn from what the target’s distribution has left";
   return `The correction is ${token}. ${distribution}.${cut}`;
 }
 

@@ -44,7 +44,7 @@ export function aheadView({ heading, onPick }) {
     const step = now.request.steps[index];
     const words = preparedInWords(step) || "Nothing was drafted in this round.";
     said.textContent = `Round ${step.i + 1}: ${words}`;
-    picture.set({ at: index, label: `Two lanes of time, the target's and the drafter's, around round ${step.i + 1}. ${words}` });
+    picture.set({ at: index, label: `Two lanes of time, the target’s and the drafter’s, around round ${step.i + 1}. ${words}` });
   }
 
   return { element, set, go };

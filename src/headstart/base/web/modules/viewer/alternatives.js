@@ -5,9 +5,9 @@ import { probability, visible } from "hs/base/format";
 import { entryOf } from "hs/trace/rounds";
 
 const COLUMNS = {
-  p: ["p", "the target's distribution"],
-  model: ["model", "the target's own softmax, before greedy sampling makes one token of it"],
-  q: ["q", "the draft's distribution"],
+  p: ["p", "the target’s distribution"],
+  model: ["model", "the target’s own softmax, before greedy sampling makes one token of it"],
+  q: ["q", "the draft’s distribution"],
   r: ["residual", "what p has beyond q, made a distribution again: what a correction is drawn from"],
 };
 

@@ -5,7 +5,7 @@ import { calm, fill, h } from "hs/base/dom";
 import { counted, visible } from "hs/base/format";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
-import { roundStrip, roundWords, stripLegend } from "hs/figures/strip";
+import { roundStrip, roundWords, stripLegend, timeWords } from "hs/figures/strip";
 import { legend, tokenText } from "hs/figures/text";
 import { draftsAhead } from "hs/trace/ahead";
 import { roundsOf, summary, tokensOf } from "hs/trace/rounds";
@@ -32,10 +32,11 @@ export function viewer({ trace, heading = "h2" }) {
     const card = tokenCard();
     const round = roundView();
     const text = tokenText({ onPick: (index) => pickToken(index - now.before) });
+    const told = h("p.step-words");
     const strip = roundStrip({ onPick: (index) => goStep(index, { quiet: true }) });
     const stripFigure = figure({
       label: "The rounds: the time of each, and the tokens that it gave",
-      body: strip.element,
+      body: [strip.element, told],
       controls: stripLegend(),
       caption: "A round is as wide as it took long. Above it are its tokens: accepted guesses filled, corrections dotted, bonuses in blue outline. The arrow keys go along.",
       table: () => tableOf(now.rounds),
@@ -44,7 +45,7 @@ export function viewer({ trace, heading = "h2" }) {
     const back = button("Round before", () => goStep(now.step - 1), { quiet: true });
     const on = button("Round after", () => goStep(now.step + 1), { quiet: true });
     const play = button("Play", () => (now.timer ? stop() : start()), { quiet: true });
-    return { card, round, text, strip, stripFigure, ahead, back, on, play };
+    return { card, round, text, strip, told, stripFigure, ahead, back, on, play };
   }
 
   function show(next) {
@@ -91,6 +92,7 @@ export function viewer({ trace, heading = "h2" }) {
       }),
     );
     parts.strip.set({ rounds: now.rounds, at: 0 });
+    parts.told.textContent = timeWords(now.rounds);
     parts.stripFigure.update();
     if (draftsAhead(request)) parts.ahead.set(request, found);
     const first = now.rounds.findIndex((round) => round.kind !== "read");

@@ -10,7 +10,7 @@ const ORIGINS = {
   accepted: "Guessed, and accepted",
   correction: "A correction: the guess here was refused",
   bonus: "A bonus: the whole draft was accepted",
-  plain: "The target's own: nothing was guessed",
+  plain: "The target’s own: nothing was guessed",
 };
 
 /** @returns {{element: HTMLElement, set: (shown: {token: object, step: object, request: object}|null) => void}}
@@ -28,9 +28,9 @@ function contents({ token, step, request }) {
   const facts = [
     ["Round", `${step.i + 1}, place ${token.at + 1}`],
     step.source && ["Guesses by", step.source],
-    token.p !== null && !greedy && ["p, the target's", probability(token.p)],
+    token.p !== null && !greedy && ["p, the target’s", probability(token.p)],
     greedy && ["The model gave it", probability(token.model)],
-    token.q !== null && ["q, the draft's", probability(token.q)],
+    token.q !== null && ["q, the draft’s", probability(token.q)],
     step.budget?.reason && [step.tokens.length ? "Why this budget" : "Why no guess", budgetInWords(step)],
   ].filter(Boolean);
   return [
@@ -46,16 +46,16 @@ function contents({ token, step, request }) {
 /** What decided, in a sentence. */
 function why(token, step, request) {
   const { greedy } = request;
-  if (step.procedure === "plain") return greedy ? "The target's likeliest token, as in decoding without guesses." : "One token was drawn from the target's distribution, as in decoding without guesses.";
+  if (step.procedure === "plain") return greedy ? "The target’s likeliest token, as in decoding without guesses." : "One token was drawn from the target’s distribution, as in decoding without guesses.";
   if (token.node === null) {
     if (token.origin === "bonus") return "After a draft that was accepted to its end, the same forward gives the distribution of one token more.";
     return step.procedure === "walk"
-      ? "No guess bore the target's own token, so that token is here."
+      ? "No guess bore the target’s own token, so that token is here."
       : greedy
-        ? "The guess was not the target's likeliest token, so that token is here."
-        : "No uniform draw kept a guess here. The token was drawn from what the target's distribution has beyond what the guesses covered.";
+        ? "The guess was not the target’s likeliest token, so that token is here."
+        : "No uniform draw kept a guess here. The token was drawn from what the target’s distribution has beyond what the guesses covered.";
   }
-  if (step.procedure === "walk") return "The target's own token here is the guess.";
+  if (step.procedure === "walk") return "The target’s own token here is the guess.";
   if (typeof token.weight !== "number") return "A guess further on was kept, and with it this one: its own uniform draw was never looked at.";
   return token.uniform < token.weight ? "Its uniform draw lay below its weight, so it was kept, and all before it." : "It was kept with a guess further on.";
 }

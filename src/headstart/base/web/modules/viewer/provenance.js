@@ -32,7 +32,7 @@ export function provenance(trace) {
 export function checkedWords(checks) {
   const total = (name, member) => checks.reduce((sum, each) => sum + each[name][member], 0);
   const uniforms = total("uniforms", "count");
-  if (uniforms === 0) return "No uniform draw was made in this trace: its guesses were not drawn, so the target's own tokens decide.";
+  if (uniforms === 0) return "No uniform draw was made in this trace: its guesses were not drawn, so the target’s own tokens decide.";
   const wrong = total("uniforms", "wrong") + total("decisions", "wrong") + total("weights", "wrong");
   const what = `${counted(uniforms, "uniform draw")} from the seeds, ${counted(total("decisions", "count"), "decision")}, and ${counted(total("weights", "count"), "weight")} from p and q`;
   return wrong === 0 ? `This page worked out ${what} again: all agree with the file.` : `This page worked out ${what} again: ${wrong} do not agree with the file.`;

@@ -80,7 +80,7 @@ export function roundView() {
     const { request, step } = now;
     if (event.kind === "draw") {
       const drawn = step.procedure === "traverse" && event.end === "correction";
-      return fill(distributions, h("p.alt-title", drawn ? "The distribution that the correction was drawn from" : "The target's distribution here"),
+      return fill(distributions, h("p.alt-title", drawn ? "The distribution that the correction was drawn from" : "The target’s distribution here"),
         drawn ? oneDistribution(request, "r", step.end.distribution, step.end.token) : alternatives(request, step, null, { token: event.token }));
     }
     const after = node === null ? event.node : step.parents[node];
@@ -116,14 +116,14 @@ function headlineOf(request, step) {
   const kept = acceptedOf(step);
   const by = step.source ? ` by ${step.source}` : "";
   const guesses = step.tokens.length ? `${counted(step.tokens.length, "guess", "guesses")}${by}, ${kept} accepted` : "no guesses";
-  const end = step.emitted.length > kept ? `, then ${step.end.kind === "plain" ? "the target's own token" : `a ${step.end.kind}`}` : "";
+  const end = step.emitted.length > kept ? `, then ${step.end.kind === "plain" ? "the target’s own token" : `a ${step.end.kind}`}` : "";
   const tokens = step.emitted.map((token, i) => h(`span.tok.${i < kept ? "accepted" : step.end.kind}`, visible(request.text(token))));
   return [h("strong", `Round ${step.i + 1}`), `: ${guesses}${end}. It gave ${counted(step.emitted.length, "token")}: `, tokens.flatMap((each) => [each, " "])];
 }
 
 function factsOf(step) {
   const { draft, verify } = step.seconds;
-  const parts = [`Drafting ${seconds(draft)}, the target's forward ${seconds(verify)} of ${counted(step.rows, "row")}, all of it ${seconds(totalSeconds(step.seconds))}`];
+  const parts = [`Drafting ${seconds(draft)}, the target’s forward ${seconds(verify)} of ${counted(step.rows, "row")}, all of it ${seconds(totalSeconds(step.seconds))}`];
   if (step.batch > 1) parts.push(`shared by ${step.batch} requests`);
   const why = step.budget?.reason ? ` ${step.tokens.length ? "Why this budget" : "Why no guess"}: ${budgetInWords(step)}.` : "";
   return [`${parts.join(", ")}.${why}`, preparedInWords(step)].filter(Boolean).join(" ");

@@ -58,8 +58,8 @@ function draw(now, width, id) {
         ...blocks.flatMap((block) => blockOf(block, x, y + NAME, id)),
       ];
     }),
-    ...ticksOf({ min: 0, max: last }, Math.max(2, Math.floor(width / 110))).map((tick) =>
-      svg("text.soft", { x: Math.min(x(tick), width - 20), y: bottom + 18, "text-anchor": tick === 0 ? "start" : "middle" }, tick)),
+    ...ticksOf({ min: 0, max: last }, Math.max(2, Math.floor(width / 110))).filter((tick) => x(tick) < width - 24 - 7 * unit.length).map((tick) =>
+      svg("text.soft", { x: x(tick), y: bottom + 18, "text-anchor": tick === 0 ? "start" : "middle" }, tick)),
     svg("text.soft", { x: width, y: bottom + 18, "text-anchor": "end" }, unit),
   ];
 }

@@ -34,8 +34,8 @@ function countPasses() {
       prose("Each pass of the large model ends with exactly one word of its own. How many passes were there, and how many words were guessed right?"),
     ],
     fields: [
-      { name: "passes", label: "Passes of the large model", kind: "number" },
-      { name: "guessed", label: "Words guessed right", kind: "number" },
+      { name: "passes", label: "Passes of the large model", kind: "whole" },
+      { name: "guessed", label: "Words guessed right", kind: "whole" },
     ],
     check(values) {
       const fields = { passes: values.passes === passes ? "good" : "bad", guessed: values.guessed === guessed ? "good" : "bad" };

@@ -83,9 +83,9 @@ function countDistributions() {
     title: "How many distributions?",
     ask: prose(`A text has ${length} tokens, and the draft has guessed ${k}. All ${length + k} go through one pass. Its output has a row for each token, counted from 0.`),
     fields: [
-      { name: "distributions", label: "Distributions that are of use", kind: "number" },
-      { name: "first", label: "The first of them is row", kind: "number" },
-      { name: "last", label: "The last of them is row", kind: "number" },
+      { name: "distributions", label: "Distributions that are of use", kind: "whole" },
+      { name: "first", label: "The first of them is row", kind: "whole" },
+      { name: "last", label: "The last of them is row", kind: "whole" },
     ],
     check({ distributions, first, last }) {
       const right = { distributions: k + 1, first: length - 1, last: length + k - 1 };
@@ -107,7 +107,7 @@ function rewind() {
     id: "02.3",
     title: "Rewind",
     ask: prose("The same 12 tokens and 7 guesses, with a cache. Before the pass the shelf holds 11 boxes. Three guesses are kept, the fourth is refused. To how many boxes is the shelf set back?"),
-    fields: [{ name: "boxes", label: "Boxes", kind: "number" }],
+    fields: [{ name: "boxes", label: "Boxes", kind: "whole" }],
     check({ boxes }) {
       if (boxes === 15) return { ok: true, say: "12 for the text and 3 for the kept guesses. The correction gets its box in the next pass." };
       const say = {

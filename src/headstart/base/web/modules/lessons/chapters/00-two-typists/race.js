@@ -104,7 +104,7 @@ export function hero(recorded) {
     label: "The same model writes the same text twice",
     body: [tracks, texts, told],
     controls: [play, h("a.hero-next", { href: "#00" }, "How is that possible? →")],
-    caption: `A recording${slow.value > 1 ? `, ${fixed(slow.value, 0)} times slower than it was` : ""}. An underlined word was guessed by the small model; each block is one pass of the large one.`,
+    caption: `A recording${slow.value > 1 ? `, ${fixed(slow.value, 0)} times slower than it was` : ""}. What has a solid line under it was guessed by the small model; each block is one pass of the large one.`,
   });
   element.classList.add("hero");
   return element;
@@ -129,7 +129,7 @@ export function race(recorded) {
       columns: ["", "tokens", "passes of the large model", "time", "tokens a pass"],
       rows: [["alone", plain], ["with a draft", headstart]].map(([name, run]) => [name, run.tokens.length, run.forwards, seconds(run.seconds), fixed(run.tokens.length / run.forwards)]),
     }),
-    steps: { count: moments.length, show: (i) => show(moments[i]), words },
+    steps: { count: moments.length, show: (i) => show(moments[i]), words, place: (i) => `${seconds(moments[i])} of ${seconds(moments.at(-1))}` },
   }).element;
 }
 

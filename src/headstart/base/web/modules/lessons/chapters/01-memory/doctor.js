@@ -1,6 +1,7 @@
 // One's own machine: what `headstart doctor --output` measured of passes with more and more rows.
 
 import { h } from "hs/base/dom";
+import { day } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
 import { figure } from "hs/figures/figure";
 import { EXAMPLE, costsOf, doctorDrop } from "hs/lessons/chapters/doctor-file";
@@ -9,7 +10,7 @@ import { bytes, milliseconds } from "hs/lessons/chapters/01-memory/machines";
 function inWords({ name, date, seconds, read, bandwidth, free, points }) {
   const speed = read && bandwidth ? `, in which it reads ${bytes(read)} of weights, ${bytes(bandwidth)} a second` : "";
   const [rows, v] = points.at(-1);
-  return `${name[0].toUpperCase()}${name.slice(1)}${date ? `, measured ${date}` : ""}: a pass with one row takes ${milliseconds(seconds)}${speed}. `
+  return `${name[0].toUpperCase()}${name.slice(1)}${date ? `, measured on ${day(date)}` : ""}: a pass with one row takes ${milliseconds(seconds)}${speed}. `
     + `${free > 1 ? `Up to ${free} rows are nearly free` : "More rows cost more from the start"}; ${rows} rows take ${v.toFixed(1)} times as long as one.`;
 }
 

@@ -85,7 +85,7 @@ export function treeFigure() {
   const rule = signal("traverse");
   const seed = signal(START);
   let steps = stepsOf(rule.value, seed.value);
-  let at = 0;
+  let at = steps.length - 1;
   const nodesNow = () => DRAFT.tokens.map((token, i) => ({ text: WORDS[token], parent: DRAFT.parents[i], state: steps[at].states[i], p: P[token].toNumber(), q: DRAFTED[i][token].toNumber() }));
   const tree = draftTree({ nodes: nodesNow(), path: [], root: "…", label: "Four guesses" });
   const words = h("p.step-words");
@@ -98,7 +98,7 @@ export function treeFigure() {
     label: "A tree of four guesses, judged step by step",
     title: true,
     body: h("div", {}, tree.element, words),
-    steps: { count: () => steps.length, show, words: (i) => steps[i].words },
+    steps: { count: () => steps.length, show, words: (i) => steps[i].words, first: steps.length - 1 },
     controls: [
       choice({ label: "The guesses were", value: rule, options: [["traverse", "drawn from q"], ["walk", "not drawn (the likeliest)"]] }),
       button("Other uniform draws", () => (seed.value += 1), { quiet: true }),
@@ -108,7 +108,7 @@ export function treeFigure() {
   });
   watch([rule, seed], () => {
     steps = stepsOf(rule.value, seed.value);
-    frame.go(0);
+    frame.go(steps.length - 1);
     frame.update();
   });
   return frame.element;

@@ -93,9 +93,9 @@ export const proofread = () =>
       ),
     ],
     fields: [
-      number("k1", "The first wrong cell: K ="),
+      { name: "k1", label: "The first wrong cell: K =", kind: "whole" },
       number("e1", "and its true value"),
-      number("k2", "The second: K ="),
+      { name: "k2", label: "The second: K =", kind: "whole" },
       number("e2", "and its true value"),
     ],
     check: (values) => {

@@ -1,6 +1,7 @@
 // The exercises of chapter 10.
 
 import { h } from "hs/base/dom";
+import { counted } from "hs/base/format";
 import { gain, paysUpTo } from "hs/lessons/chapters/10-when-it-hurts/machine";
 import { exercise } from "hs/lessons/exercise";
 
@@ -14,11 +15,11 @@ export function stopsPaying() {
     id: "10.1",
     title: "Where it stops paying",
     ask: `Set α to ${ALPHA} and K to ${K} in the figure above. Up to how many requests at once is speculation still faster than plain decoding? (Within 3% is close enough.)`,
-    fields: [{ name: "batch", label: "Requests at once", kind: "number" }],
+    fields: [{ name: "batch", label: "Requests at once", kind: "whole" }],
     check({ batch }) {
       if (Math.abs(batch - right) <= NEAR * right) return { ok: true, say: `Yes: it pays up to ${right} requests. At ${right} the speed is ${gain(ALPHA, K, right).toFixed(3)}, at ${right + 1} it is ${gain(ALPHA, K, right + 1).toFixed(3)}.` };
-      const whole = Math.max(1, Math.round(batch));
-      return { ok: false, say: `With ${whole} requests the speed is ${gain(ALPHA, K, whole).toFixed(2)} times the baseline: ${gain(ALPHA, K, whole) > 1 ? "still faster, so go higher" : "already slower, so go lower"}.` };
+      if (batch < 1) return { ok: false, say: "At least one request runs, or there is nothing to speed up." };
+      return { ok: false, say: `With ${counted(batch, "request")} the speed is ${gain(ALPHA, K, batch).toFixed(2)} times the baseline: ${gain(ALPHA, K, batch) > 1 ? "still faster, so go higher" : "already slower, so go lower"}.` };
     },
     hints: ["Move the slider “Requests at once” until the speed falls through 1.00; then go back and forth by one with the arrow keys.", "Between 100 and 115."],
     solution: () => `${right}. A verification of ${K + 1} rows a request takes as long as ${K + 1} plain rows once the machine computes all the time, and gives 2.31 tokens on average. Beyond the 239 rows that this machine computes while it reads the weights once, every guess costs what a token costs.`,

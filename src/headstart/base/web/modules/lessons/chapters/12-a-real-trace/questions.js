@@ -103,7 +103,7 @@ function lost(request, found, name) {
     id: IDS[2],
     title: "Where most was lost",
     ask: "In which round did most levels of a draft come to nothing? If several lost as many, any of them; if nothing was lost, 0.",
-    fields: [{ name: "round", label: "Round", kind: "number" }],
+    fields: [{ name: "round", label: "Round", kind: "whole" }],
     check: ({ round }) => {
       if (most === 0 && round === 0) {
         keep(IDS[2], "no round lost anything", name);
@@ -114,7 +114,7 @@ function lost(request, found, name) {
         return { ok: true, say: `Round ${round}: ${words(found.lost.find((each) => each.i + 1 === round))}` };
       }
       const other = found.lost.find((each) => each.i + 1 === round);
-      return { ok: false, say: other ? `Round ${round} lost ${other.lost}; another one lost more.` : `Round ${round} lost nothing.` };
+      return { ok: false, say: other ? `Round ${round} lost ${other.lost}; another one lost more.` : `Nothing of a draft was lost in round ${round}, if there is such a round.` };
     },
     hints: ["In the strip, look for rounds with a dotted token low down: an early refusal.", `The most that was lost in one round is ${counted(most, "level")}.`],
     solution: () => (most === 0 ? "No round lost anything: 0." : `Round ${right[0]}: ${words(found.lost[0])}`),
