@@ -182,7 +182,8 @@ def _memory(found: Info) -> str:
     fits = "fits in" if found.needed <= found.free else "does not fit in"
     beside = f" beside the {_bytes(found.mapped)} of experts that lie in a file" if found.mapped else ""
     weights = f"{_bytes(found.formats[0].weights - found.mapped)} of weights{beside}"
-    return f"{weights} + {cache} = {_bytes(found.needed)}, which {fits} the {_bytes(found.free)} that are free"
+    rows = f" + {_bytes(found.rows)} for the rows of a forward" if found.rows else ""
+    return f"{weights} + {cache}{rows} = {_bytes(found.needed)}, which {fits} the {_bytes(found.free)} that are free"
 
 
 def _experts(found: Info) -> Iterator[tuple[str, str]]:

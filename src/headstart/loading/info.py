@@ -15,7 +15,7 @@ from headstart.base.lazy import transformers
 from headstart.loading.checkpoint import Checkpoint, check_quantize, find_device
 from headstart.loading.choice import MTP, SELF_INT4, choose, holds_mtp
 from headstart.loading.known_heads import head_for
-from headstart.loading.options import InfoOptions, TargetOptions
+from headstart.loading.options import EngineOptions, InfoOptions, TargetOptions
 from headstart.model import int4, loading, native
 from headstart.model.cache import text_bytes
 from headstart.model.coded import model_class, without_memory
@@ -108,6 +108,8 @@ class Info:
     """Bytes of a slot's cache."""
     states: int
     """Of these, what the states of recurrent layers take, with their logs and checkpoints."""
+    rows: int
+    """Bytes that a forward takes for its rows, of which the most are a piece of a prompt."""
     mapped: int
     """Of the weights as they are, those of experts that lie in a file and need not be in memory."""
     experts_file: str | None
@@ -126,9 +128,9 @@ class Info:
 
     @property
     def needed(self) -> int:
-        """Bytes of memory without which it does not run: of the weights as they are, but for mapped ones, and of the
-        caches of all slots."""
-        return self.formats[0].weights - self.mapped + self.slots * self.cache
+        """Bytes of memory without which it does not run: of the weights as they are, but for mapped ones, of the
+        caches of all slots and of a forward's rows."""
+        return self.formats[0].weights - self.mapped + self.slots * self.cache + self.rows
 
 
 def describe(source: str | Path, loaded: TargetOptions | None = None, asked: InfoOptions | None = None) -> Info:
@@ -163,7 +165,7 @@ def _described(source: str | Path, loaded: TargetOptions, asked: InfoOptions) ->
     if floats and counted is not None and Path(checkpoint.source).is_dir():
         check_amount(Path(checkpoint.source), counted.parameters, names_of(config))
     found = _Formats(checkpoint, recipe, no_recipe, device, counted).all()
-    choice, need = choose(source, "auto"), checkpoint.need(1, None)
+    choice, need = choose(source, "auto"), checkpoint.need(1, None, EngineOptions().prefill_chunk + asked.slots)
     return Info(
         model=checkpoint.label,
         model_type=str(text.model_type),
@@ -187,6 +189,7 @@ def _described(source: str | Path, loaded: TargetOptions, asked: InfoOptions) ->
         slots=asked.slots,
         cache=need.cache,
         states=0 if recipe is None else _states(recipe, checkpoint),
+        rows=need.rows,
         mapped=need.mapped,
         experts_file=checkpoint.experts_file(None) if need.mapped else None,
         free=free_bytes(device),
