@@ -194,9 +194,9 @@ def speed(
     *,
     steps_at_most: int | None = None,
 ) -> float:
-    """Tokens per target step's time: those that drafts as long have on average there, so that lucky draws count only for
-    what pacing learns from them. Every row runs until all have `tokens`, or for so many steps; what is more is counted
-    too."""
+    """Tokens per target step's time: those that drafts as long have on average there, so that lucky draws count only
+    for what pacing learns from them. Every row runs until all have `tokens`, or for so many steps; what is more is
+    counted too."""
     rng = np.random.default_rng(seed)
     position = [0] * world.batch
     made = clock = 0.0

@@ -57,6 +57,7 @@ def test_a_gguf_file(tmp_path: Path) -> None:
     text = printed(run(gguf_files.write(tmp_path / "model.gguf", random_model("qwen3"))))
     assert "of GGUF (F32)" in text
     assert "runs on row kernels on cpu" in text
+    assert "for the rows of a forward =" in text
 
 
 def test_as_json(tiny: Callable[..., str]) -> None:

@@ -46,6 +46,22 @@ def test_plain_is_the_same_assembly_without_a_drafter(target: ModelRunner) -> No
     assert plain.plain().describe() == theirs
 
 
+def test_rows_of_a_forward_count_once_where_models_take_turns(tiny: Callable[..., str]) -> None:
+    """They run in the same memory, but for a drafter that drafts while the target works."""
+    target, draft = (hs.Target(tiny(name)) for name in ("llama", "qwen3"))
+
+    def rows(ahead: bool) -> list[int]:
+        made = Assembly(
+            target.checkpoint, None, target.device, choose(target.source, "ngram"), {"d": draft.checkpoint},
+            target.device, EngineOptions(ahead=ahead),
+        )  # fmt: skip
+        return [need.rows for need in made.needs()[target.device]]
+
+    each = rows(ahead=True)
+    assert min(each) > 0
+    assert sorted(rows(ahead=False)) == [0, max(each)]
+
+
 def test_the_key_of_a_profile_holds_what_it_held(named: hs.Target) -> None:
     made = Assembly(
         named.checkpoint, None, named.device, choose(named.source, "ngram"), {},

@@ -12,12 +12,12 @@ from support import families
 from support.gguf_mixtures import MIXTURES
 
 import headstart as hs
-from headstart.base.errors import DamagedModel
+from headstart.base.errors import DamagedModel, NotEnoughMemory
 from headstart.base.files import cache_directory
 from headstart.base.lazy import transformers
 from headstart.loading import checkpoint
 from headstart.loading.load import Target
-from headstart.model import int4, loading, mapped, native
+from headstart.model import int4, loading, mapped, memory, native
 from headstart.model import streamed as streaming
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.streamed import StoredExperts
@@ -95,6 +95,19 @@ def test_the_same_bits_as_of_the_whole_model(
     assert first == right == written(source, quantize=quantize)[1]
     assert state[1] == made.stat().st_ino
     assert target.checkpoint._packed(quantize).bytes == pytest.approx(made.stat().st_size, rel=0.5)
+
+
+def test_what_cannot_be_streamed_after_all_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The preflight has counted what is laid out, and the floats of all experts are read then."""
+    source = saved(tmp_path / "m", "qwen3_moe", torch.bfloat16)
+    monkeypatch.setattr(streaming, "find_experts", lambda *_: None)
+    assert written(source)
+    checkpoint = Target(source, max_length=96, quantize="int4", packed_file=False).checkpoint
+    required = checkpoint.need(0, "int4").total
+    assert required < checkpoint.weight_bytes
+    monkeypatch.setattr(memory, "free_bytes", lambda _: required)
+    with pytest.raises(NotEnoughMemory, match="are free"):
+        checkpoint.runner("int4")
 
 
 def test_memory_is_counted_as_it_is_laid_out(tmp_path: Path, files: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, get_args
@@ -180,7 +180,9 @@ class Assembly:
 
     def needs(self) -> dict[torch.device, list[MemoryNeed]]:
         """By device, the weights that are still to be read, the caches that are to be made and what a forward takes for
-        its rows: they must fit, all together. Draft models are often on the target's own device."""
+        its rows: they must fit, all together. Draft models are often on the target's own device. Models of a
+        device run one after the other and in the same memory, so that only the widest rows count; a drafter that
+        drafts ahead has a thread and memory of its own."""
         slots = self.options.max_batch_size
         rows = self.options.prefill_chunk + slots
         found = defaultdict(list, {self.device: [self.target.need(slots, self.quantize, rows)]})
@@ -191,7 +193,9 @@ class Assembly:
             again = self.choice.models.count(name) - 1  # its weights are read once, but each has a cache of its own
             if again > 0:
                 found[self.draft_device].append(MemoryNeed(need.name, 0, again * need.cache, again * need.states))
-        return found
+        if self.options.ahead:
+            return found
+        return defaultdict(list, {device: _widest_rows(needs) for device, needs in found.items()})
 
     def _fit(self) -> None:
         """Give contexts as many tokens as fit, in steps; where nothing fits, the least, of which the user is told."""
@@ -288,6 +292,12 @@ class Assembly:
         if runner.memory() >= WORTH_RELEASING:
             release_files()  # what drafters have read, and what was needed for a moment only
         return engine
+
+
+def _widest_rows(needs: list[MemoryNeed]) -> list[MemoryNeed]:
+    """The same, but for the rows of all but the first with the widest."""
+    widest = max(needs, key=lambda need: need.rows)
+    return [need if need is widest else replace(need, rows=0) for need in needs]
 
 
 def check_store(given: object) -> None:

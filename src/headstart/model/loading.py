@@ -24,6 +24,7 @@ from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
 from headstart.model.kept.config import real
 from headstart.model.layer_configs import sizes_of
+from headstart.model.memory import MemoryNeed, preflight
 from headstart.model.native.weights import why_not
 from headstart.model.planes import StateShape
 from headstart.model.plausible import check_stated
@@ -183,6 +184,8 @@ def load_weights(
             model = None
             if codes is None and not trust_remote_code and streams(config, dtype, device):
                 model = _read_streamed(source, config, dtype, size)
+                if model is None:  # memory was counted for what is laid out of them, and not for the floats of all
+                    preflight([MemoryNeed(source, size, 0)], device)
             if model is None:
                 model = _read_model(source, config, dtype, size, trust_remote_code=trust_remote_code)
         return adopt(model.to(device))

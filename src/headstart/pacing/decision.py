@@ -5,10 +5,10 @@ best ratio (b + expected accepted) / (step + drafts). Every size of draft is loo
 drafter's first token, a kink in the forward) do not mislead.
 
 Of a lone row the price of each draft is known, and so is that ratio for each (`_lone`). While a source has hardly been
-tried, sizes whose ratios are alike are not worth the same: a short draft risks less, and says as much sooner. Where it has several sources,
-one of them drafts, and which one depends on the text: an n-gram matches at this token or it does not. So each source's
-draft is weighed by the steps in which it is made, against plain decoding in these, and not against the mean of all
-steps. A long copy that may come gets no nearer by decoding the tokens before it slowly.
+tried, sizes whose ratios are alike are not worth the same: a short draft risks less, and says as much sooner. Where it
+has several sources, one of them drafts, and which one depends on the text: an n-gram matches at this token or it does
+not. So each source's draft is weighed by the steps in which it is made, against plain decoding in these, and not
+against the mean of all steps. A long copy that may come gets no nearer by decoding the tokens before it slowly.
 
 In a larger batch (`_Batch`) the price depends on the other rows. The ratio is then also what a second is worth, so the
 search begins with the last step's: each row takes the size of which most tokens are left when its seconds have been

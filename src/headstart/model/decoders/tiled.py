@@ -127,7 +127,7 @@ def buffer_bytes(recipe: Recipe, *, rows: int, capacity: int, size: int) -> int:
         mlp, experts = layer.dense, layer.experts
         widest = max(widest, sum(each.outputs for each in layer.mixers), 0 if mlp is None else 2 * mlp.width)
         if layer.attends is not None:
-            heads = max(heads, layer.attends.heads * max(layer.attends.widths))
+            heads = max(heads, layer.attends.heads * layer.attends.widest)
         if layer.recurs is not None:
             heads, mixed = max(heads, layer.recurs.width), max(mixed, layer.recurs.channels + layer.recurs.gates)
         if experts is not None:

@@ -67,6 +67,10 @@ class Latent(Attention):
         return {self.dim, self.rank, self.nope, self.value_dim} | (set() if self.q_rank is None else {self.q_rank})
 
     @property
+    def widest(self) -> int:
+        return max(self.dim, self.nope + self.turning, self.value_dim)
+
+    @property
     def kept(self) -> tuple[int, int, int]:
         return 1, self.dim, 0
 

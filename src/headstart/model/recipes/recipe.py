@@ -113,6 +113,11 @@ class Attention:
         return {self.dim}
 
     @property
+    def widest(self) -> int:
+        """Numbers of a head's query or of what it attends to, at most."""
+        return self.dim
+
+    @property
     def kept(self) -> tuple[int, int, int]:
         """What is stored of a token: heads, and the numbers of a key and of a value of each; 0 where the first numbers
         of the key are the value."""
