@@ -78,9 +78,9 @@ def test_each_draft_is_told_in_words(js: Twin) -> None:
     words = first(js, traces.ahead(), "r.steps.map(hs.ahead.preparedInWords)")
     assert words[0] == "No round was foreseen before this draft; the engine waited 3.0 ms for it."
     assert words[1] == (
-        "Its draft was ready: the round before ended after 2 accepted guesses with the drafter’s likeliest token, "
+        "Its draft was ready: the round before ended after 2 accepted guesses with the drafter\u2019s likeliest token, "
         "which was one of 8 outcomes foreseen in 3 forwards. The engine waited 300 µs."
     )
     assert "was not ready" in words[2]
-    assert "place 5 of the drafter’s likeliest tokens, which was none of 8 outcomes" in words[2]
+    assert "place 5 of the drafter\u2019s likeliest tokens, which was none of 8 outcomes" in words[2]
     assert words[3] == ""

@@ -129,7 +129,7 @@ def test_tokens_rounds_and_the_rule_are_walked_by_keyboard_alone(browser: Any, t
     rule.focus()
     tab.keyboard.press("Home")
     said = tab.locator(".round-event")
-    assert "the target’s own token is “·cat”" in said.inner_text()
+    assert "the target\u2019s own token is “·cat”" in said.inner_text()
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press(" ")
     assert "No guess bears it" in said.inner_text()
