@@ -73,7 +73,7 @@ def furnish(made: Path) -> Path:
     # Its user's words end with what the model writes often, so that it can write such messages itself.
     template = "{% for m in messages %}# {{ m.role }}: {{ m.content }}.\n{% endfor %}# assistant:"
     (made / "chat" / "chat_template.jinja").write_text(template)
-    for name in ("my-model", "my/model", "path/to/model", "path/to/target", "Qwen/Qwen2.5-Coder-1.5B"):
+    for name in ("my-model", "my/model", "path/to/model", "path/to/target", "MODEL", "Qwen/Qwen2.5-Coder-1.5B"):
         link(made / name, PAIR / "target")
     chats = ("my-chat-model", "path/to/chat-model", "HuggingFaceTB/SmolLM2-135M-Instruct", "path/to/Qwen3-8B-W8A8")
     for name in chats:
