@@ -14,7 +14,7 @@ from typing import Any
 import typer
 import typer.main
 from markdown_it import MarkdownIt
-from transformers import AutoModelForCausalLM, AutoTokenizer, MambaConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, MambaConfig, MixtralConfig
 
 from headstart import SuffixStore
 from headstart.base.extras import pair
@@ -73,7 +73,7 @@ def furnish(made: Path) -> Path:
     # Its user's words end with what the model writes often, so that it can write such messages itself.
     template = "{% for m in messages %}# {{ m.role }}: {{ m.content }}.\n{% endfor %}# assistant:"
     (made / "chat" / "chat_template.jinja").write_text(template)
-    for name in ("my-model", "my/model", "path/to/model", "path/to/target", "Qwen/Qwen2.5-Coder-1.5B"):
+    for name in ("my-model", "my/model", "path/to/model", "path/to/target", "MODEL", "Qwen/Qwen2.5-Coder-1.5B"):
         link(made / name, PAIR / "target")
     chats = ("my-chat-model", "path/to/chat-model", "HuggingFaceTB/SmolLM2-135M-Instruct", "path/to/Qwen3-8B-W8A8")
     for name in chats:
@@ -115,7 +115,12 @@ def _of_other_kinds(made: Path) -> None:
         )
         for name in names:
             (made / f"{name}.gguf").symlink_to(written)
-    experts = Path(tiny.checkpoint(made, "mixtral"))
+    experts = made / "experts"
+    config = MixtralConfig(
+        vocab_size=258, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=2048,
+    )  # fmt: skip
+    tiny.drawn(config).save_pretrained(experts)
     tiny.byte_tokenizer().save_pretrained(experts)
     (experts / "chat_template.jinja").write_text(template)
     link(made / "a-mixture", experts)

@@ -178,7 +178,7 @@ class EndpointSubject:
                 return dialect, answer
         assert refusal is not None, "asking with text either answers or refuses"
         if self._unknown_model():
-            refusal.hint = f"it has {', '.join(self._client.models())}: choose one with --model"
+            refusal.hint = f"it has {', '.join(self._client.models())}: choose one with --endpoint-model"
         raise refusal
 
     def _only_model(self) -> str:
@@ -188,7 +188,10 @@ class EndpointSubject:
                 return known[0]
             which = "has several models" if known else "does not say which models it has"
             choice = f": {', '.join(known)}" if known else ""
-            raise EndpointFailed(f"{self._client.url} {which}", hint=f"name the model with --model{choice}")
+            raise EndpointFailed(
+                f"{self._client.url} {which}",
+                hint=f"name it with --endpoint-model (--against-model for the other){choice}",
+            )
         except EndpointFailed:
             self.close()
             raise
