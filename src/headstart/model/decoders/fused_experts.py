@@ -67,6 +67,7 @@ def experts_struct(
         normalised=router.normalised,
         shared=shared is not None,
         shared_gated=experts.shared_gate is not None,
+        mapped=laid is not None,
     )
     if experts.limit is not None:
         struct.gate.numbers = weights.pointer(Tensor([experts.limit, experts.alpha]))

@@ -812,7 +812,7 @@ std::string layout() {
     FIELD(Experts, expert_factors), FIELD(Experts, gate), FIELD(Experts, count), FIELD(Experts, chosen);
     FIELD(Experts, groups), FIELD(Experts, groups_kept), FIELD(Experts, group_best), FIELD(Experts, least_sum);
     FIELD(Experts, factor), FIELD(Experts, score), FIELD(Experts, normalised), FIELD(Experts, shared);
-    FIELD(Experts, shared_gated);
+    FIELD(Experts, shared_gated), FIELD(Experts, mapped);
     STRUCT(Layer);
     FIELD(Layer, latent), FIELD(Layer, mixer), FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
     FIELD(Layer, q_norm), FIELD(Layer, k_norm), FIELD(Layer, v_norm), FIELD(Layer, qkv), FIELD(Layer, out);
@@ -896,7 +896,7 @@ void headstart_pack_whole(const int8_t *from, int64_t in, int64_t out, void *to,
 
 // Bytes of a product of a grouped kind, whose sizes and forms are set.
 int64_t headstart_grouped_bytes(const Product *p) {
-    return grouping(*p).panel_bytes() * (round_up(p->outputs, 2 * LANES) / LANES);
+    return weight_bytes(*p);
 }
 
 void headstart_pack_grouped(const Product *p, const uint8_t *codes, const float *scales, const float *minimums,

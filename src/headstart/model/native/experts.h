@@ -11,6 +11,7 @@
 #include "activations.h"
 #include "norms.h"
 #include "products.h"
+#include "reading.h"
 
 enum Score : int32_t { SOFTMAX, SIGMOID, CHOSEN };  // CHOSEN: a softmax of those that are chosen, by their logits
 
@@ -26,6 +27,7 @@ struct Experts {
     int64_t groups, groups_kept, group_best;  // experts are chosen in the groups whose so many best have the largest sum
     float least_sum, factor;        // what is added to the sum that weights are divided by; of weights
     int32_t score, normalised, shared, shared_gated;
+    int32_t mapped;                 // whether all but the shared one lie in a file
 };
 
 // An expert and the rows that chose it.
@@ -36,9 +38,9 @@ struct Chosen {
     int64_t pieces_up, pieces_down;  // its first piece of all
 };
 
-// How many pieces the products of a layer's experts have.
+// How many experts of a layer are looked for in memory, and how many pieces the products of its experts have.
 struct ExpertPieces {
-    int64_t up, down;
+    int64_t looked, up, down;
 };
 
 // Row buffers of the experts of one layer, for n rows and `pairs_of(n)` of a row and an expert.
@@ -50,6 +52,7 @@ struct Mixture {
     // be layers further on.
     std::vector<ExpertPieces> pieces;
     int64_t listed = 0;
+    Missing missing;  // of mapped experts
 };
 
 inline int64_t pairs_of(const Experts &e, int64_t n) { return n * (e.chosen + (e.shared ? 1 : 0)); }
@@ -177,7 +180,7 @@ inline void gather_choices(const Experts &e, int64_t n, int64_t threads, Mixture
     std::fill(begins, begins + e.count + 1, 0);
     for (int64_t i = 0; i < n * e.chosen; i++) begins[m.ids[i] + 1]++;
     m.listed = 0;
-    pieces = ExpertPieces{0, 0};
+    pieces = ExpertPieces{};
     int64_t up = 0, down = 0;
     const auto list = [&](int64_t expert, int64_t first, int64_t count) {
         const Product &to = e.gate_up[expert], &from = e.down[expert];
@@ -197,6 +200,7 @@ inline void gather_choices(const Experts &e, int64_t n, int64_t threads, Mixture
         m.places[i] = place;
         m.sources[place] = int32_t(i / e.chosen);
     }
+    if (e.mapped && m.missing.suspected()) pieces.looked = m.listed;
     if (!e.shared) return;
     list(e.count, n * e.chosen, n);
     for (int64_t r = 0; r < n; r++) m.sources[n * e.chosen + r] = int32_t(r);
@@ -228,6 +232,11 @@ inline void mix_experts(Member &team, const Experts &e, int64_t layer, int64_t n
         gather_choices(e, n, team.threads(), m, pieces);
         *touched += m.listed - (e.shared ? 1 : 0);
     });
+    if (e.mapped)
+        team.pieces(2 * pieces.looked, [&](int64_t i) {
+            const Product *of = i < pieces.looked ? e.gate_up + m.list[i].expert : e.down + m.list[i - pieces.looked].expert;
+            for (; of; of = of->more) m.missing.look(of->weights, weight_bytes(*of));
+        });
     team.each(pairs, [&](int64_t p) {
         const Chosen &of = chosen_at<&Chosen::first>(m, p);
         const float *from = (of.expert == e.count && e.input_norm.kind ? m.shared : m.normed).data() + m.sources[p] * width;

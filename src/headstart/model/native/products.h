@@ -70,6 +70,12 @@ inline int64_t row_stride(int64_t kind, int64_t in) {
 inline int64_t Product::row_bytes() const { return row_stride(kind, inputs) + (more ? more->row_bytes() : 0); }
 
 inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in) * LANES * number_bytes(kind); }
+inline int64_t panel_bytes(const Product &p) {
+    return is_grouped(p.kind) ? grouping(p).panel_bytes() : panel_bytes(p.kind, p.inputs);
+}
+
+// Bytes of its weights, without those of `more`. Panels come in pairs.
+inline int64_t weight_bytes(const Product &p) { return panel_bytes(p) * (round_up(p.outputs, 2 * LANES) / LANES); }
 
 inline bool supported(int64_t kind) {
     return kind >= FLOAT32 && kind <= GROUPED3 && (kind != BF16_PAIRS || HAS_PAIRS);
@@ -647,7 +653,7 @@ constexpr int64_t PIECE_BYTES = 1 << 17;  // of weights: 10 microseconds of one 
 // Pairs of panels that are taken at a time: so few that all members of a team end together, and so many that taking them is
 // little work. Many rows pass by each piece, so there are fewer, larger pieces then. Tiles take pairs by two.
 inline int64_t pairs_together(const Product &p, int64_t count, int64_t threads) {
-    const int64_t bytes = 2 * (is_grouped(p.kind) ? grouping(p).panel_bytes() : panel_bytes(p.kind, p.inputs));
+    const int64_t bytes = 2 * panel_bytes(p);
     const int64_t pairs = pairs_of(p), read = PIECE_BYTES / bytes + 1, eighth = pairs / (8 * threads);
     const int64_t most = pairs / (2 * threads), wanted = count > LANES && eighth > read ? eighth : read;
     const int64_t together = wanted < most ? wanted : most;

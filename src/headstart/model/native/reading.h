@@ -1,5 +1,12 @@
-// Reading memory and doing nothing with it: what a product of one row would take if arithmetic took no time.
+// Reading memory and doing nothing with it: what a product of one row would take if arithmetic took no time. And having
+// memory read from a file before it is needed.
 #pragma once
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
 
 #include "simd/simd.h"
 #include "threads.h"
@@ -39,3 +46,41 @@ inline uint32_t read_bytes(const uint8_t *from, int64_t bytes, int64_t threads) 
     });
     return any.load();
 }
+
+// Whether parts of mapped files may not be in memory. To look takes as long as a hundredth of a forward, so nobody looks
+// while the process has waited for no page and the last look has found all that it looked for.
+struct Missing {
+    int64_t faults = -1;            // pages that the process has waited for so far
+    std::atomic<bool> found{true};  // by the last look
+
+    bool suspected() {
+#if defined(__linux__)
+        rusage used;
+        getrusage(RUSAGE_SELF, &used);
+        const bool waited = used.ru_majflt != faults;
+        faults = used.ru_majflt;
+        return found.exchange(false, std::memory_order_relaxed) || waited;
+#else
+        return false;
+#endif
+    }
+
+    // Looks at a few pages of so many bytes, since what was read together was mostly given up together. Where one is missing
+    // all are read from the disk: at once, and while this goes on. A forward that comes to a page that is missing would
+    // otherwise wait for it, page after page.
+    void look(const void *memory, int64_t bytes) {
+#if defined(__linux__)
+        static const uintptr_t page = sysconf(_SC_PAGESIZE);
+        const uintptr_t begin = uintptr_t(memory) / page * page, pages = (uintptr_t(memory) + bytes - begin + page - 1) / page;
+        for (const uintptr_t at : {uintptr_t(0), pages / 2, pages - 1}) {
+            unsigned char held = 1;
+            if (mincore((void *)(begin + at * page), page, &held) || held & 1) continue;
+            found.store(true, std::memory_order_relaxed);
+            madvise((void *)begin, pages * page, MADV_WILLNEED);
+            return;
+        }
+#else
+        (void)memory, (void)bytes;
+#endif
+    }
+};

@@ -101,7 +101,7 @@ class Experts(ctypes.Structure):
         ("gate", Gate),
         *((name, _number) for name in ("count", "chosen", "groups", "groups_kept", "group_best")),
         *((name, _real) for name in ("least_sum", "factor")),
-        *((name, _flag) for name in ("score", "normalised", "shared", "shared_gated")),
+        *((name, _flag) for name in ("score", "normalised", "shared", "shared_gated", "mapped")),
     )
 
 
