@@ -12,15 +12,35 @@ from headstart.engine.chunks import LEAST, MOST_SECONDS, Chunks
 PROMPT = [7 + number % 80 for number in range(100)]
 
 
+@pytest.mark.parametrize("plain", [0.0, 0.02, 0.09, 0.4])
 @pytest.mark.parametrize("each", [1e-4, 1e-3, 4e-3])
-def test_a_step_takes_as_long_as_it_may(each: float) -> None:
-    """each: seconds of a token, beside those of reading the weights."""
-    chunks, weights = Chunks(512, bounded=True), 0.02
+def test_a_step_takes_as_long_as_it_may(each: float, plain: float) -> None:
+    """each: seconds of a token, beside those of a forward without any."""
+    chunks = Chunks(512, bounded=True)
     for _ in range(30):
-        chunks.took(chunks.tokens(beside=True), weights + each * chunks.tokens(beside=True))
-    right = max(LEAST, min(512, (MOST_SECONDS - weights) / each))
+        chunks.took(0, plain)
+        chunks.took(chunks.tokens(beside=True), plain + each * chunks.tokens(beside=True))
+    right = max(LEAST, min(512, max(MOST_SECONDS - plain, plain) / each))
     assert chunks.tokens(beside=True) == pytest.approx(right, rel=0.05, abs=1)
     assert chunks.tokens(beside=False) == 512
+
+
+def test_short_prompts_say_nothing_of_long_ones() -> None:
+    chunks = Chunks(512, bounded=True)
+    for _ in range(10):
+        chunks.took(0, 0.04)
+        chunks.took(12, 0.05)
+    assert chunks.tokens(beside=True) == 512
+
+
+def test_a_forward_that_was_disturbed_is_forgotten() -> None:
+    chunks = Chunks(512, bounded=True)
+    chunks.took(0, 0.01)
+    chunks.took(512, 60.0)
+    assert chunks.tokens(beside=True) == 384
+    for _ in range(4):
+        chunks.took(chunks.tokens(beside=True), 0.02)
+    assert chunks.tokens(beside=True) == 512
 
 
 def test_a_small_chunk_stays_one() -> None:

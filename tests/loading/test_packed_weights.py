@@ -41,7 +41,7 @@ def written(source: Path, **options: Any) -> tuple[Target, Any]:
 
 
 def files() -> list[Path]:
-    return sorted(cache_directory(mapped.KIND).glob("*.products"))
+    return sorted(cache_directory(mapped.KIND).glob("*.weights"))
 
 
 def addresses(target: Target) -> list[bool]:

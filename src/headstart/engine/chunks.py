@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 MOST_SECONDS = 0.1
-"""Of a step that reads while other requests write. A reader sees the text go on, and does not notice that."""
+"""Of a forward that reads while other requests write: a reader of theirs sees the text go on. Where a forward takes
+more than half of that without any prompt, it may take twice as long with one, so that prompts are read all the same."""
 LEAST = 16
-"""Tokens. Rows of a step cost little beside the weights until there are about so many."""
+"""Tokens. Rows of a forward cost little beside the weights until there are about so many."""
+_LATEST = 0.25
+"""Weight of the latest forward without prompts."""
 
 
 class Chunks:
@@ -21,14 +24,23 @@ class Chunks:
         self.most = most
         self._bounded = bounded
         self._bound = float(most)
+        self._plain = 0.0
 
     def tokens(self, *, beside: bool) -> int:
-        """beside: whether a request writes in this step."""
+        """beside: whether a request writes in this step that may not wait."""
         return round(self._bound) if beside else self.most
 
     def took(self, tokens: int, seconds: float) -> None:
-        """Learn from a step that has read so many. What it took for other things counts as theirs: a step of `tokens`
-        that is on the bound stays on it."""
-        if self._bounded and tokens and seconds > 0:
-            wanted = tokens * MOST_SECONDS / seconds
-            self._bound = min(self.most, max(min(LEAST, self.most), (self._bound + wanted) / 2))
+        """Learn from a forward. tokens: of prompts, among its rows."""
+        if not self._bounded or seconds <= 0:
+            return
+        if not tokens:
+            self._plain += (_LATEST if self._plain else 1.0) * (seconds - self._plain)
+            return
+        allowed = max(MOST_SECONDS, 2 * self._plain)
+        if seconds <= allowed and tokens < round(self._bound):
+            return  # a short prompt says nothing of long ones
+        wanted = tokens * (allowed - self._plain) / max(seconds - self._plain, 1e-6)
+        # One forward that was disturbed does not halve it twice
+        wanted = min(max(wanted, self._bound / 2), 2 * self._bound)
+        self._bound = min(self.most, max(min(LEAST, self.most), (self._bound + wanted) / 2))

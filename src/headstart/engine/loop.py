@@ -95,7 +95,7 @@ class StepLoop:
         self.pacing.observe(plan, steps)
         for request, observation in zip(requests, observations, strict=True):
             self._publish(request, observation)
-        self._scheduler.chunks.took(sum(len(row.feed) for row in rows if len(row.feed) > 1), clock.since())
+        self._scheduler.chunks.took(sum(len(row.feed) for row in rows if len(row.feed) > 1), clock.seconds.verify)
         return steps
 
     def _plan(self) -> tuple[Sequence[Request], Sequence[Row], Plan]:
@@ -224,10 +224,6 @@ class _Clock:
     @property
     def seconds(self) -> Seconds:
         return Seconds(**self._laps)
-
-    def since(self) -> float:
-        """Seconds from its beginning on."""
-        return time.perf_counter() - self.began
 
 
 def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mapping[int, Tensor]:

@@ -111,7 +111,9 @@ class Scheduler:
 
     def _feeds(self) -> Iterator[tuple[Request, tuple[int, ...]]]:
         waiting = [(request, self._unread(request)) for request in self.running]
-        left = self.chunks.tokens(beside=any(len(unread) == 1 for _, unread in waiting))
+        # What a drafter makes of a prompt may depend on its pieces, and these on the clock: not for a seed's text
+        free = not any(len(unread) > 1 and self._reproducible(request) for request, unread in waiting)
+        left = self.chunks.tokens(beside=free and any(len(unread) == 1 for _, unread in waiting))
         for request, unread in waiting:
             if len(unread) > 1:
                 if left == 0:

@@ -322,6 +322,7 @@ class Checkpoint:
             "blocks": blocks,
             "length": self.length if turns_by_length(self.config) else None,
             "kernels": native.kernels().name if native.available() else None,
+            "tiles": native.available() and bool(native.kernels().rows_of_keys(32)),  # a sandbox may forbid them
         }
 
     def some_text(self) -> list[int]:

@@ -76,9 +76,8 @@ class TargetOptions:
         "--max-model-len", "--max-length", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
     )  # fmt: skip
     kv_cache_dtype: KVCacheDType = _target(
-        "auto", "What keys and values are kept in: 'int8' takes half the memory of 16 bits and is read faster, which "
-        "long contexts are worth. The text then follows the distribution of the model on rounded keys and values. "
-        "'auto' is the model's dtype.",
+        "auto", "What keys and values are kept in: 'int8' takes about half the memory of 16 bits, for long contexts. The "
+        "text then follows the distribution of the model on rounded keys and values. 'auto' is the model's dtype.",
     )  # fmt: skip
     probe: Literal["kept", "always"] = _target(
         "kept",
@@ -158,8 +157,8 @@ class EngineOptions:
         "--max-batch-size", "--max-num-seqs", low=1,
     )  # fmt: skip
     prefill_chunk: int = _target(
-        512, "The most tokens of prompts that are read per step. While other requests write, and no bit depends on it, "
-        "a step reads so few that it takes about a tenth of a second.", low=1,
+        512, "The most tokens of prompts that are read per step. While other requests write, a step reads fewer, where "
+        "that cannot change a text, so that those go on about ten times a second.", low=1,
     )  # fmt: skip
     prefix_cache: bool = _target(
         False, "Keep the texts of ended requests in the cache, so that a request that begins like one of them need not "

@@ -54,6 +54,8 @@ class PackedFile:
     """That it takes, within a few hundredths."""
     believed: bool = field(default=False, init=False)
     """Whether a file of an earlier start was taken."""
+    suffix: ClassVar[str]
+    """Of the files of a kind, of which `MOST` are kept."""
     spares_memory: ClassVar[bool] = False
     """Whether what it holds need not be in memory, all of it."""
 
@@ -64,7 +66,7 @@ class PackedFile:
         Raises:
             RuntimeError: there is no home directory.
         """
-        return cache_file(KIND, self.facts).with_suffix(".products")
+        return cache_file(KIND, self.facts).with_suffix(self.suffix)
 
     def file(self, model: Any, recipe: Recipe, kind: int) -> ProductFile | None:
         """The file, if there is one, for a decoder that is built.
@@ -116,8 +118,8 @@ class PackedFile:
         return shutil.disk_usage(self._folder()).free + more >= self.bytes + _SPARE
 
     def _others(self) -> list[Path]:
-        """The files of other models, those that were not used for longest first."""
-        return sorted(self.path.parent.glob("*.products"), key=lambda each: each.stat().st_mtime)
+        """The files of this kind of other models, those that were not used for longest first."""
+        return sorted(self.path.parent.glob(f"*{self.suffix}"), key=lambda each: each.stat().st_mtime)
 
     def _tidy(self, *, for_room: bool) -> None:
         """Remove the remains of a process that was stopped while it made this file, and files that were not used for
@@ -140,8 +142,14 @@ class MappedWeights(PackedFile):
     compared with those of the probe bit by bit: of what it holds nothing is believed.
     """
 
+    suffix = ".weights"
+
     def file(self, model: Any, recipe: Recipe, kind: int) -> ProductFile | None:  # noqa: ARG002
-        found = self._open(lambda _: None)
+        try:
+            found = self._open(lambda _: None)
+        except OSError as error:  # of another user, say; what was kept of the model is true all the same
+            log.warning("%s: the file of its weights cannot be read (%s)", self.label, first_line(error))
+            found = None
         self.believed = found is not None
         return found
 
@@ -171,6 +179,7 @@ class MappedWeights(PackedFile):
 class MappedExperts(PackedFile):
     """The experts of a mixture."""
 
+    suffix = ".products"
     spares_memory = True
 
     def file(self, model: Any, recipe: Recipe, kind: int) -> ProductFile | None:

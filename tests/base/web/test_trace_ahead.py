@@ -1,3 +1,4 @@
+
 """Drafting ahead as the pages count and draw it: the counts of Python, and two lanes of time."""
 
 from __future__ import annotations

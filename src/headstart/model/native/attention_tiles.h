@@ -70,7 +70,8 @@ inline __m512i rounded_words(Vec v) {  // a NaN need not stay one: the sum that 
 
 inline __m512i paired(__m512i low, __m512i high) { return _mm512_or_si512(low, _mm512_slli_epi32(high, 16)); }
 
-// 32 bf16 numbers; those that are not finite become 0, as their token's score is none either.
+// 32 bf16 numbers; those that are not finite become 0: they may be of a token that only other queries see, or none. Where a row
+// that is seen has such numbers, its key has them as a rule, and its score is none.
 inline __m512i finite_numbers(const BFloat16 *from) {
     const __m512i numbers = _mm512_loadu_si512(from), most = _mm512_set1_epi16(0x7f80);
     return _mm512_maskz_mov_epi16(_mm512_cmpneq_epi16_mask(_mm512_and_si512(numbers, most), most), numbers);
@@ -414,7 +415,7 @@ inline void attend_by_tiles(Member &team, const float *query, const BFloat16 *ke
     const auto queries_of = [&](int64_t k) { return (segments[k + 1] - segments[k]) * group; };  // of a KV head
     // KV heads whose queries make up a group, where threads are busy without more tasks than that
     const auto heads_of = [&](int64_t k) {
-        const int64_t fit = std::min(LANES / queries_of(k), s.kv_heads * segment_count / team.threads());
+        const int64_t fit = std::min(LANES / std::max(int64_t(1), queries_of(k)), s.kv_heads * segment_count / team.threads());
         return std::max(int64_t(1), std::min({fit, int64_t(MOST_HEADS), s.kv_heads}));
     };
     const auto parts = [&](int64_t k) {
@@ -438,7 +439,7 @@ inline void attend_by_tiles(Member &team, const float *query, const BFloat16 *ke
             const int64_t at = first + q % count, row = segments[k] + at / group, head = (kv + q / count) * group + at % group;
             const int64_t own = (row * s.heads + head) * s.dim, extra = visible.extra_begin[row];
             all.of[q] = Asking{query + own, attended + own, row, visible.first[row], visible.last[row], visible.extra + extra,
-                               visible.extra_begin[row + 1] - extra, how.sinks ? how.sinks[head] : NO_SCORE};
+                               visible.extra_begin[row + 1] - extra, how.sinks ? std::max(how.sinks[head], NO_SCORE) : NO_SCORE};
         }
         const int64_t before = (slots[segments[k]] * s.kv_heads + kv) * apart;
         attend_by_tiles(all, Rows{keys + before, values + before, s.dim, width, apart}, how, room);
