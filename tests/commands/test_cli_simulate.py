@@ -211,8 +211,8 @@ def test_a_page(words: str, says: list[str], tmp_path: Path) -> None:
     [
         ("--alpha 1.4", "alpha=1.4"),
         ("--alpha -0.1", "alpha=-0.1"),
-        ("--c -1", "c=-1"),
-        ("-k 0", "k=0"),
+        ("--c -1", "--draft-cost=-1.0 is out of range"),
+        ("-k 0", "--num-speculative-tokens=0 is out of range"),
         ("--most 0", "most=0"),
         ("-T -1", "temperatures=-1"),
         ("--verify-cost 1:1,x", "'x' is not ROWS:COST"),

@@ -207,4 +207,5 @@ def test_a_source_by_itself_may_go_beyond_its_default() -> None:
     engine = cheap(assemble(target, drafter=NgramDrafter(budget=4)), 0.0)
     steps = steps_of(engine)
     engine.generate([11] * 8, hs.Sampling(max_tokens=80, ignore_eos=True, logit_bias={11: 100.0}))
-    assert max(len(step.draft) for step in steps) == NgramDrafter.limit
+    # Of lengths that are about as fast, the shortest is taken in a source's first rounds
+    assert NgramDrafter.limit - 2 <= max(len(step.draft) for step in steps) <= NgramDrafter.limit

@@ -71,6 +71,8 @@ def read(source: str, config: Mapping[str, Any], dtype: object, device: object, 
     try:
         found = json.loads(_path(source, config, dtype, device, quantize).read_text(encoding="utf-8"))
         stored = found["advice"]
+        if not all(isinstance(stored[name], list) for name in ("drafters", "acceptance")):
+            return None  # a word is a sequence of letters, too
         advice = Advice(**{**stored, **{name: tuple(stored[name]) for name in ("drafters", "acceptance")}})
         date.fromisoformat(advice.date)
         return advice if _usable(advice) else None

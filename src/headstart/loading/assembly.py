@@ -138,13 +138,11 @@ class Facts:
     """Whether drafts are made ahead, on how many threads, and where."""
     tree: DraftTree
     quantize: list[str | None]
-    """Of the target, of the drafters."""
+    """Of the target, of the drafters, and of keys and values where those are."""
     blocks: list[tuple[str, ...]]
     """The codes that the target and each draft model run on."""
     decoder: str
     """That of the target."""
-    kv_cache_dtype: str
-    """That of the target's keys and values."""
     headstart: str
     """The version."""
 
@@ -237,13 +235,12 @@ class Assembly:
             drafters=[each.label for each in self.choice.drafters],
             ahead=[given.ahead, given.draft_threads, str(given.draft_device)],
             tree=self.tree,
-            quantize=[self.quantize, given.draft_quantize],
+            quantize=[self.quantize, given.draft_quantize, *(["int8 keys"] if runner.cache_dtype == torch.int8 else [])],
             blocks=[
                 self.target.blocks(self.quantize),
                 *(draft.blocks(given.draft_quantize or "none") for draft in self.drafts.values()),
             ],
             decoder=runner.decoder,
-            kv_cache_dtype=str(runner.cache_dtype),
             headstart=version("headstart"),
         )
 
