@@ -253,7 +253,8 @@ def test_a_model_of_every_family(name: str, tmp_path: Path) -> None:
     assert run.stdout == tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) + "\n"
 
 
-def test_a_model_without_a_template_is_refused() -> None:
+def test_a_model_without_a_template_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hs.Target, "engine", None)  # which reads the weights
     run = CliRunner().invoke(app, ["chat", "bundled", "Hello", "--drafter", "none"])
     assert run.exit_code == 2
     assert "no chat template" in run.stderr

@@ -99,8 +99,8 @@ def chat(
         from headstart.loading.load import Target
 
         loaded = Target(target, **values_of(loading))
+        check_chat(loaded.name, loaded.tokenizer)  # before weights are read
         engine = loaded.engine(cli.one_or_all(drafter), **values_of(options))
-    check_chat(engine)
     drawn = loaded.generation_config.get("temperature", 1.0) if temperature is None else temperature
     form = chat_form(engine.tokenizer, chat_format)
     talk = Conversation(engine, replace(sampling, temperature=drawn), system, form)

@@ -255,12 +255,14 @@ class _Reader:
         return False
 
 
-def check_chat(engine: Engine) -> None:
-    """Raises:
-    InvalidPrompt: the model has no chat template.
+def check_chat(name: str, tokenizer: Any) -> None:
+    """Refuse a model that cannot chat. name: of the model.
+
+    Raises:
+        InvalidPrompt: it has no chat template.
     """
     from headstart.engine.prompts import has_chat_template
 
-    if not has_chat_template(engine.tokenizer):
+    if not has_chat_template(tokenizer):
         hint = "give --target an instruction-tuned model; headstart generate continues a text with any model"
-        raise InvalidPrompt(f"{engine.target_name} has no chat template", hint=hint)
+        raise InvalidPrompt(f"{name} has no chat template", hint=hint)
