@@ -235,7 +235,7 @@ class Assembly:
             drafters=[each.label for each in self.choice.drafters],
             ahead=[given.ahead, given.draft_threads, str(given.draft_device)],
             tree=self.tree,
-            quantize=[self.quantize, given.draft_quantize, *(["int8 keys"] if runner.cache_dtype == torch.int8 else [])],
+            quantize=[self.quantize, given.draft_quantize, *(["int8 keys"] * (runner.cache_dtype == torch.int8))],
             blocks=[
                 self.target.blocks(self.quantize),
                 *(draft.blocks(given.draft_quantize or "none") for draft in self.drafts.values()),
