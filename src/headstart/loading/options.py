@@ -76,8 +76,8 @@ class TargetOptions:
         "--max-model-len", "--max-length", kind=str, parse=_parse_length, metavar="TOKENS", low=2,
     )  # fmt: skip
     kv_cache_dtype: KVCacheDType = _target(
-        "auto", "What keys and values are kept in: 'int8' takes about half the memory of 16 bits, for long contexts. The "
-        "text then follows the distribution of the model on rounded keys and values. 'auto' is the model's dtype.",
+        "auto", "What keys and values are kept in: 'int8' takes about half the memory of 16 bits, for long contexts. "
+        "The text then follows the distribution of the model on rounded keys and values. 'auto' is the model's dtype.",
     )  # fmt: skip
     probe: Literal["kept", "always"] = _target(
         "kept",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headstart.base.files import cache_directory, cache_file, replacing
 from headstart.base.machine import cpu_name
@@ -22,6 +22,7 @@ from headstart.pacing.measuring import Measurement
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.theory.mixture import Routing
 
+_T = TypeVar("_T")
 _VERSION = 4
 
 
@@ -81,7 +82,7 @@ def read(path: Path) -> StepCosts | None:
         return None
 
 
-def _of_numbers(kind: Callable[..., Any], stored: Mapping[str, Any], **rest: Any) -> Any:
+def _of_numbers(kind: Callable[..., _T], stored: Mapping[str, Any], **rest: Any) -> _T:
     """A dataclass, the fields of which are numbers and switches, but for the rest. It checks what they may be.
 
     By hand, since every start reads a profile: to import pydantic takes a tenth of a second.

@@ -1,4 +1,3 @@
-
 """Drafting ahead as the pages count and draw it: the counts of Python, and two lanes of time."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-
 """The trace viewer as a reader has it: it opens, tells where tokens come from, steps by keyboard, opens other files."""
 
 from __future__ import annotations
