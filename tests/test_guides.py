@@ -36,7 +36,7 @@ PARSED_ONLY = (
         r"^(?!simulate).*(/concepts/|figures\.md|drafters-measured\.md)",
         "is of a measurement, which says what it ran on",
     ),
-    (r"--costs|--tensor-parallel", "needs what an earlier command makes"),
+    (r"--costs|--baseline|--tensor-parallel", "needs what an earlier command makes"),
     (r"^adapt |^export .*--prompts", "needs traffic of many conversations"),
 )
 """Commands that are only parsed: what they match, place included, and why."""
