@@ -27,6 +27,7 @@ from headstart.model.memory import WORTH_RELEASING, bytes_of, release_files
 from headstart.model.packed import Forward, Packed, Segment
 from headstart.model.probe import CAPACITY, Probe, run, tokens_of
 from headstart.model.reading import first_line
+from headstart.model.recorded.graphs import recorded
 from headstart.model.wrappers import media_tokens
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class ModelRunner:
             if wanted in ("auto", kind.name):
                 decoder = kind.build(self.model, shapes, length=length, quantize=quantize, packed=self._packed)
                 if decoder is not None:
-                    return decoder
+                    return recorded(decoder, self.device)
         if wanted != "auto":
             raise UnsupportedModel(
                 f"the {wanted} decoder does not take this {self.config.model_type}", hint="leave the choice to 'auto'"

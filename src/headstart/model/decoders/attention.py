@@ -84,6 +84,8 @@ def attend_packed(
 
     new: keys and values; None where those of this layer are stored already.
     """
+    if packed.attends is not None:
+        return packed.attends(layer, query, new, scores)
     cache = packed.cache
     outputs = []
     for index, (segment, (begin, end)) in enumerate(zip(packed.segments, packed.bounds, strict=True)):
