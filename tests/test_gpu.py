@@ -67,7 +67,7 @@ def test_forwards_are_recorded_and_come_out_as_the_others(name: str, load: Calla
     assert target._decoder._recorder.refused is None
 
 
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-5), (torch.bfloat16, 6e-2)])
 @pytest.mark.parametrize(
     "how", [Scores(None), Scores(0.3, window=9), Scores(None, softcap=4.0), Scores(None, sinks=torch.ones(8))]
 )

@@ -32,7 +32,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorder]]:
         made.append(Recorder(device, again, attend_plainly))
         return made[-1]
 
-    monkeypatch.setattr(runner, "DECODERS", (LeanDecoder, ModulesDecoder))
+    monkeypatch.setattr(runner, "DECODERS", (RecordedDecoder, LeanDecoder, ModulesDecoder))
     monkeypatch.setattr(Recorder, "on", staticmethod(on))
     yield made
     assert all(recorder.refused is None for recorder in made)

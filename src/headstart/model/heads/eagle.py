@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.decoders.attention import any_length
 from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.decoders.lean import TensorLayer
 from headstart.model.decoders.linears import float_layer, joined, linear_of
@@ -237,7 +238,8 @@ class TensorHead(Head):
             found = self._run(rows, given, own, every)
             return Rows((found.logits, found.states), () if found.rows is None else (found.rows,))
 
-        found = self._recorder.run(packed, (own, every), compute, given)
+        with any_length(self.device):
+            found = self._recorder.run(packed, (own, every), compute, given)
         return HeadOutput(*found.judged, *found.every)
 
     def _run(self, packed: Packed, given: Tensor, own: bool, every: bool) -> HeadOutput:

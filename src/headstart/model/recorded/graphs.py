@@ -14,19 +14,22 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from headstart.model.cache import KVCache, LayerShape, Slots
-from headstart.model.decoders import Decoder
+from headstart.model.decoders import parts
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.packed import Forward, Packed
 from headstart.model.planes import StateShape
 from headstart.model.reading import first_line
 from headstart.model.recorded.grid import Attend, Grid, shape_of
+
+if TYPE_CHECKING:
+    from headstart.model.mapped import PackedFile
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +70,13 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool: Any = torch.cuda.graph_pool_handle()
+        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def __call__(self, work: Callable[[], Rows]) -> tuple[Callable[[], object], Rows]:
         torch.cuda.synchronize(self._device)
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(self._stream):
             work()  # kernels are compiled, and libraries take their memory, before anything is recorded
-            stream.synchronize()
+            self._stream.synchronize()
             graph = torch.cuda.CUDAGraph()
             # other threads may go on using the GPU
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -182,7 +185,8 @@ class Recorder:
 
 
 class RecordedDecoder:
-    """A lean decoder whose forwards of few rows are recorded."""
+    """A lean decoder whose forwards of few rows are recorded. It takes models whose layers are plain attention: the
+    kernels of a mixture of experts depend on what its rows choose."""
 
     name = LeanDecoder.name
     quantize: str | None = None
@@ -194,6 +198,27 @@ class RecordedDecoder:
         self._decoder, self._recorder = decoder, recorder
         self.shapes: Mapping[int, LayerShape] = decoder.shapes
         self.states: Mapping[int, StateShape] = decoder.states
+
+    @classmethod
+    def build(
+        cls,
+        model: Any,
+        shapes: Mapping[int, LayerShape],
+        *,
+        length: int,
+        quantize: str | None,
+        packed: PackedFile | None = None,
+    ) -> Self | None:
+        recipe = parts.find_recipe_for(model)
+        if recipe is None or recipe.experts or recipe.recurrent:
+            return None
+        if not all(shape.value_dim for shape in parts.shapes(recipe).values()):
+            return None  # latent attention
+        recorder = Recorder.on(model.device)
+        if recorder is None:
+            return None
+        decoder = LeanDecoder.build(model, shapes, length=length, quantize=quantize, packed=packed)
+        return None if decoder is None else cls(decoder, recorder)
 
     def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
         return self._decoder.new_cache(slots, capacity, dtype)
@@ -211,14 +236,3 @@ class RecordedDecoder:
 
     def weights(self) -> Iterable[Tensor]:
         return self._decoder.weights()
-
-
-def recorded(decoder: Decoder, device: torch.device) -> Decoder:
-    """The decoder, with its forwards recorded where they can be: not those of other layers than plain attention, nor of
-    mixtures of experts, whose kernels depend on what the rows choose."""
-    if not isinstance(decoder, LeanDecoder) or decoder.states or decoder.experts_touched is not None:
-        return decoder
-    if not all(shape.value_dim for shape in decoder.shapes.values()):
-        return decoder  # latent attention
-    recorder = Recorder.on(device)
-    return decoder if recorder is None else RecordedDecoder(decoder, recorder)

@@ -6,6 +6,7 @@ by their sums of exponentials. No key behind a request's last row is read, whate
 
 `grid.attend_plainly` is the plain twin.
 """
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 
@@ -131,8 +132,8 @@ def attend(grid: Grid, layer: int, query: Tensor, new: tuple[Tensor, Tensor] | N
     _, heads, count, dim = query.shape
     kv_heads, wide, rows = keys.shape[1], values.shape[-1], grid.rows
     group, pairs = heads // kv_heads, grid.requests * kv_heads
-    widths = {"WIDE": wide, "WIDE_UP": triton.next_power_of_2(wide)}
-    both = {**widths, "DIM": dim, "DIM_UP": triton.next_power_of_2(dim)}
+    widths = {"WIDE": wide, "WIDE_UP": max(16, triton.next_power_of_2(wide))}  # matrix units take no less
+    both = {**widths, "DIM": dim, "DIM_UP": max(16, triton.next_power_of_2(dim))}
     lies = (*keys.stride()[:2], *values.stride()[:2])
     if new is not None:
         key, value = (part if part.stride(-1) == 1 else part.contiguous() for part in new)
