@@ -39,7 +39,7 @@ class Grid(Packed):
         count = requests * rows
         sizes = (count,) * 6 + (requests,) * 3 + (requests * COLUMNS,)
         self._numbers = torch.zeros(sum(sizes), dtype=torch.long, device=device)
-        ids, positions, self.places, self.bits, self.judged, self.real, *rest = torch.split(self._numbers, sizes)
+        ids, positions, self.places, self.bits, self.judged, self.real, *rest = self._numbers.split_with_sizes(sizes)
         self.slots, self.starts, self.extents, columns = rest
         self.ids, self.positions, self.columns = ids[None], positions[None], columns.view(requests, COLUMNS)
         self.cache: KVCache = cache
