@@ -30,7 +30,7 @@ class Grid(Packed):
     """requests x rows = M rows, in buffers of whole numbers:
 
     ids, positions [1, M]. places [M]: where a row is written in its slot, or -1. bits [M]: the rows behind the text
-    that it sees. slots, starts, extents [requests]: where the text is, how long it is, and how many rows there are
+    that it sees. slots, lengths, extents [requests]: where the text is, how long it is, and how many rows there are
     behind it. columns [requests, COLUMNS]: the positions of those. judged [M]: the rows that get logits, and then
     anything. real [M]: the rows of `packed`, in its order, and then anything.
     """
@@ -39,8 +39,9 @@ class Grid(Packed):
         count = requests * rows
         sizes = (count,) * 6 + (requests,) * 3 + (requests * COLUMNS,)
         self._numbers = torch.zeros(sum(sizes), dtype=torch.long, device=device)
-        ids, positions, self.places, self.bits, self.judged, self.real, *rest = self._numbers.split_with_sizes(sizes)
-        self.slots, self.starts, self.extents, columns = rest
+        parts = self._numbers.split_with_sizes(sizes)
+        ids, positions, self.places, self.bits, self.judged, self.real = parts[:6]
+        self.slots, self.lengths, self.extents, columns = parts[6:]
         self.ids, self.positions, self.columns = ids[None], positions[None], columns.view(requests, COLUMNS)
         self.cache: KVCache = cache
         self.requests, self.rows = requests, rows
@@ -89,7 +90,7 @@ def attend_plainly(grid: Grid, layer: int, query: Tensor, new: tuple[Tensor, Ten
     _, heads, rows, dim = query.shape
     out = query.new_zeros(1, rows, heads, values.shape[-1])
     for r in range(grid.requests):
-        slot, start, extent = (int(each[r]) for each in (grid.slots, grid.starts, grid.extents))
+        slot, start, extent = (int(each[r]) for each in (grid.slots, grid.lengths, grid.extents))
         real = [row for row in range(r * grid.rows, (r + 1) * grid.rows) if grid.places[row] >= 0]
         if not real:
             continue

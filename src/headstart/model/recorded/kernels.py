@@ -147,7 +147,7 @@ def attend(grid: Grid, layer: int, query: Tensor, new: tuple[Tensor, Tensor] | N
     sums = query.new_empty(pairs, shares, rows * group, wide, dtype=torch.float32)
     scale = dim**-0.5 if how.scaling is None else how.scaling
     _attend[pairs, shares, blocks](
-        query, keys, values, grid.bits, grid.columns, grid.positions, grid.slots, grid.starts, grid.extents,
+        query, keys, values, grid.bits, grid.columns, grid.positions, grid.slots, grid.lengths, grid.extents,
         sums, peaks, totals, query.stride(2), query.stride(1), *lies, float(scale), float(how.softcap or 1),
         rows, group, kv_heads, shares, **both, COLUMNS=COLUMNS, WINDOW=how.window or 0,
         CAPPED=how.softcap is not None, BLOCK=block, STEP=step,
