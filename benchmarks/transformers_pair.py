@@ -91,11 +91,10 @@ def paired(
     rounds: int,
     watch: Callable[[range], Any] = iter,
 ) -> dict[str, Result]:
-    """Every contender on every prompt, `rounds` times, taking turns. One round before that is not
-    counted: in it a GPU meets every shape."""
+    """Every contender on every prompt, `rounds` times, taking turns; one prompt before that is not counted. On a GPU
+    the first round is still one in which shapes are met for the first time."""
     for contender in contenders:
-        for prompt in prompts:
-            contender.complete(prompt, new_tokens)
+        contender.complete(prompts[0], new_tokens)
     found: dict[str, list[list[Sample]]] = {c.name: [[] for _ in range(rounds)] for c in contenders}
     for turn in watch(range(rounds * len(prompts))):
         round_, prompt = divmod(turn, len(prompts))

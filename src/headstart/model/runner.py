@@ -28,7 +28,6 @@ from headstart.model.memory import WORTH_RELEASING, bytes_of, release_files
 from headstart.model.packed import Forward, Packed, Segment
 from headstart.model.probe import CAPACITY, Probe, run, tokens_of
 from headstart.model.reading import first_line
-from headstart.model.recorded.graphs import RecordedDecoder
 from headstart.model.wrappers import media_tokens
 
 if TYPE_CHECKING:
@@ -37,8 +36,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, RecordedDecoder, LeanDecoder, ModulesDecoder)
+DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
+
+
+def decoders_on(device: torch.device) -> tuple[type[Decoder], ...]:
+    """Those that may run a model there, in their order."""
+    if device.type != "cuda":
+        return DECODERS
+    from headstart.model.recorded.graphs import RecordedDecoder  # of no use elsewhere
+
+    return (RecordedDecoder, *DECODERS)
 
 
 class ModelRunner:
@@ -130,7 +138,7 @@ class ModelRunner:
 
     def _build(self, wanted: str, quantize: str | None, shapes: Mapping[int, LayerShape]) -> Decoder:
         length = max(self.max_length, CAPACITY)
-        for kind in DECODERS:
+        for kind in decoders_on(self.device):
             if wanted in ("auto", kind.name):
                 decoder = kind.build(self.model, shapes, length=length, quantize=quantize, packed=self._packed)
                 if decoder is not None:
