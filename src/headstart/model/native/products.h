@@ -625,8 +625,7 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
     if constexpr (BITS != 2 && BITS != 3)
         if (tiled) return tiled_pairs<BITS>(p, from, to, x, count, y);
 #endif
-    constexpr int LEAST = BITS == 5 ? 2 : 1;  // codes of 5 bits lie by 32 inputs, so groups are not smaller
-    const GroupedRows multiply = (p.group == LANES ? grouped_rows_of<BITS, LEAST> : grouped_rows_of<BITS, 2>)(step);
+    const GroupedRows multiply = grouped_rows_in<BITS>(of, step);
     const int64_t together = count > step ? 4 : blocks;  // few enough blocks to stay in the first-level cache
     const int64_t panels = panels_at_once<BITS>(step);
     for (int64_t panel = 2 * from; panel < 2 * to; panel += panels) {
