@@ -7,13 +7,9 @@ a command that needs what no test has (vLLM, another machine, a model of gigabyt
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -22,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.guides import ROOT, SHOWING, Shown, blocks, commands, furnish, parsed
+from support.guides import SHOWING, Shown, blocks, commands, furnish, parsed
+from support.warm import begun
 
 import headstart as hs
 
@@ -42,7 +39,7 @@ PARSED_ONLY = (
 """Commands that are only parsed: what they match, place included, and why."""
 
 SHORTER = {
-    "audit": ("--limit", "1", "--effect", "0.4"),
+    "audit": ("--limit", "1", "--effect", "0.4", "--greedy-tokens", "16"),
     "bench": ("--limit", "1", "--max-tokens", "8"),
     "chat": ("--max-tokens", "8"),
     "demo": ("--max-tokens", "8"),
@@ -53,7 +50,7 @@ SHORTER = {
     "watch": ("--once",),
     "train": (
         *("--sequence-length", "64", "--generation-tokens", "64"),
-        *("--validation", "0.2", "--validation-windows", "4"),
+        *("--validation", "0.2", "--validation-windows", "2", "--batch-size", "2"),
     ),
 }
 """What is added to a command, so that it ends soon."""
@@ -118,38 +115,26 @@ def shortened(words: tuple[str, ...]) -> list[str]:
     return made + list(SHORTER.get(words[0], ()))
 
 
-def begun(words: list[str], folder: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    if "0.0.0.0" in words:
-        environment["HEADSTART_API_KEY"] = "a-key-of-some-length"
-    return subprocess.Popen(
-        [sys.executable, "-m", "headstart", *words],
-        cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-
-
 @contextmanager
 def serving(words: list[str], folder: Path) -> Iterator[str]:
     """The URL of a server of the guides, which comes up, and goes when it is asked to."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = begun([*words, "--port", str(port), "--max-length", "512"], folder)
-    try:
-        for _ in range(600):
+    key = {"HEADSTART_API_KEY": "a-key-of-some-length"} if "0.0.0.0" in words else {}
+    with begun([*words, "--port", str(port), "--max-length", "512"], folder, **key) as command:
+        for _ in range(3000):
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
                     assert answer.status == 200
                     break
             except OSError:
-                assert process.poll() is None, process.communicate()[0]
-                time.sleep(0.5)
+                assert command.runs, command.ended(0)
+                time.sleep(0.1)
         yield f"http://127.0.0.1:{port}"
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
-        assert process.returncode == 0, said
-    finally:
-        process.kill()
+        command.interrupt()
+        code, said = command.ended(60)
+        assert code == 0, said
 
 
 @pytest.fixture(scope="module")
@@ -175,11 +160,9 @@ def test_a_command_runs(shown: Shown, folder: Path, request: pytest.FixtureReque
             if any(each.startswith(url) for each in words):
                 url = url.replace("127.0.0.1", "localhost")  # as another server: one is given once
             words[at] = re.sub(r"http://[^/]*", url, word)
-    process = begun(words, folder)
-    said, _ = process.communicate("Write a message.\n", timeout=580)
-    assert process.returncode == next((code for pattern, code in REFUSED if re.search(pattern, " ".join(words))), 0), (
-        said
-    )
+    with begun(words, folder, "Write a message.\n") as command:
+        code, said = command.ended(580)
+    assert code == next((code for pattern, code in REFUSED if re.search(pattern, " ".join(words))), 0), said
 
 
 PYTHON = {

@@ -95,7 +95,7 @@ class StepLoop:
         self.pacing.observe(plan, steps)
         for request, observation in zip(requests, observations, strict=True):
             self._publish(request, observation)
-        self._scheduler.chunks.took(sum(len(row.feed) for row in rows if len(row.feed) > 1), clock.seconds.verify)
+        self._scheduler.chunks.took(sum(len(row.feed) for row in rows if len(row.feed) > 1), clock.passed)
         return steps
 
     def _plan(self) -> tuple[Sequence[Request], Sequence[Row], Plan]:
@@ -224,6 +224,11 @@ class _Clock:
     @property
     def seconds(self) -> Seconds:
         return Seconds(**self._laps)
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the step began."""
+        return time.perf_counter() - self.began
 
 
 def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mapping[int, Tensor]:
