@@ -4,10 +4,11 @@
     python benchmarks/serving.py soak [--requests 1000 --streams 64]      # many clients, cancellations, mixed options
     python benchmarks/serving.py clients --server NAME=URL ... --prompts FILE   # TTFT and time per token by clients
     python benchmarks/serving.py turns --server NAME=URL ...              # the second turn of a long conversation
+    python benchmarks/serving.py beside [--target DIR]                    # a stream while long prompts are read
 
-`overhead` and `soak` start the server themselves. `clients` and `turns` ask servers that run already, ours or others
-that speak OpenAI's interface, one after the other in every round. Speeds on a busy machine say little; ratios within a
-round say more.
+`overhead`, `soak` and `beside` start the server themselves. `clients` and `turns` ask servers that run already, ours or
+others that speak OpenAI's interface, one after the other in every round. Speeds on a busy machine say little; ratios
+within a round say more.
 """
 
 from __future__ import annotations
@@ -144,6 +145,8 @@ class Got:
     seconds: float = 0.0
     count: int = 0
     """Output tokens, by the server's usage."""
+    prompt: int = 0
+    """Prompt tokens, the same."""
     cached: int = 0
     error: str = ""
     finished: bool = False
@@ -178,7 +181,7 @@ async def ask(
                 got.tokens += choice.get("token_ids") or []
                 got.finished |= choice.get("finish_reason") is not None
             if usage := event.get("usage"):
-                got.count = usage["completion_tokens"]
+                got.count, got.prompt = usage["completion_tokens"], usage["prompt_tokens"]
                 got.cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
             if leave_after is not None and len(got.tokens) >= leave_after * body["max_tokens"]:
                 return got
@@ -253,6 +256,56 @@ async def _overhead(args: argparse.Namespace, served: Served, batch: int) -> dic
             total += batch
     ratio = median(b / a for a, b in zip(direct, over, strict=True))
     return {"direct": median(direct), "http": median(over), "ratio": ratio, "same": same, "of": total}
+
+
+# -- beside long prompts ----------------------------------------------------------------------------------------------
+
+
+async def beside(args: argparse.Namespace) -> dict[str, Any]:
+    """How long a stream stands still, alone and while prompts of thousands of tokens are read one after the other."""
+    served = Served(setup_of(args, slots=2))
+    gaps: dict[str, list[float]] = {"alone": [], "beside": []}
+    phase, first, counts = "alone", list[float](), list[int]()
+    try:
+        async with client() as http:
+
+            async def stream() -> None:
+                while True:
+                    body = _body(PROMPTS[0], "model", args.max_length // 2, chat=False)
+                    last = 0.0
+                    async with http.stream(
+                        "POST", f"{served.url}/v1/completions", json={**body, "stream": True}
+                    ) as response:
+                        async for line in response.aiter_lines():
+                            if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["text"]:
+                                now = time.perf_counter()
+                                if last:
+                                    gaps[phase].append(now - last)
+                                last = now
+
+            writing = asyncio.create_task(stream())
+            await asyncio.sleep(args.seconds)
+            for number in range(args.prompts):
+                text = f"Story {number}: " + WORDS * (args.prompt_tokens // 20)
+                phase = "beside"
+                got = await ask(http, served.url, _body(text, "model", 2, chat=False))
+                phase = "alone"
+                if got.error:
+                    raise SystemExit(got.error)
+                first.append(got.first)
+                counts.append(got.prompt)
+                await asyncio.sleep(1)
+            writing.cancel()
+    finally:
+        served.stop()
+    shown = Table("", "pieces", "P50 ms", "P99 ms", "most ms", title=f"{args.prompts} prompts of {counts[-1]} tokens")
+    found: dict[str, Any] = {"first": first, "prompt_tokens": counts}
+    for name, each in gaps.items():
+        found[name] = {"count": len(each), "p50": median(each), "p99": _high(each), "most": max(each)}
+        shown.add_row(name, str(len(each)), *(f"{1000 * found[name][key]:.1f}" for key in ("p50", "p99", "most")))
+    CONSOLE.print(shown)
+    CONSOLE.print(f"first token of the prompts after {', '.join(f'{each:.1f}' for each in first)} s")
+    return found
 
 
 # -- soak -------------------------------------------------------------------------------------------------------------
@@ -440,14 +493,18 @@ def setup_of(args: argparse.Namespace, *, slots: int, rule: str = "exact") -> Se
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parts = parser.add_subparsers(dest="part", required=True)
-    for name in ("overhead", "soak"):
+    for name in ("overhead", "soak", "beside"):
         part = parts.add_parser(name)
         part.add_argument("--target", default="bundled")
         part.add_argument("--drafter", default="ngram")
         part.add_argument("--dtype", default="auto")
         part.add_argument("--quantize", choices=["int8"])
-        part.add_argument("--max-length", type=int, default=1024)
-        if name == "overhead":
+        part.add_argument("--max-length", type=int, default=8192 if name == "beside" else 1024)
+        if name == "beside":
+            part.add_argument("--prompts", type=int, default=3)
+            part.add_argument("--prompt-tokens", type=int, default=4000, help="of each, about")
+            part.add_argument("--seconds", type=float, default=5, help="that the stream is alone at first")
+        elif name == "overhead":
             part.add_argument("--batches", nargs="+", type=int, default=[1, 8])
             part.add_argument("--pairs", type=int, default=10)
             part.add_argument("--max-tokens", type=int, default=96)
@@ -476,7 +533,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> None:
     args = parse(argv)
     provenance = Provenance.now()
-    work = {"overhead": overhead, "soak": soak, "clients": clients, "turns": turns}[args.part]
+    work = {"overhead": overhead, "soak": soak, "beside": beside, "clients": clients, "turns": turns}[args.part]
     found = asyncio.run(work(args))
     for line in provenance.lines():
         CONSOLE.print(line, style="dim", soft_wrap=True)

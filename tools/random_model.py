@@ -50,6 +50,12 @@ END = "<|end|>"
 MERGE = ("Ġ", "Ġ")
 """The one merge of the tokenizer: llama.cpp does not read a vocabulary without any."""
 
+CHAT = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+"""The chat template, so that a random model can be chatted with and served as one that was trained to chat."""
+
 SMALLEST_VOCABULARY = 258
 """All bytes, what the merge makes, and the end of a text."""
 
@@ -383,7 +389,7 @@ def _tokenizer() -> Any:
     backend = Tokenizer(models.BPE({text: i for i, text in enumerate(texts)}, [MERGE]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, chat_template=CHAT)
 
 
 def write_gguf(
@@ -801,6 +807,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: int) -> None:
     writer.add_token_types([*ordinary, kinds.CONTROL, *[kinds.UNUSED] * len(padding)])
     writer.add_token_merges([" ".join(MERGE)])
     writer.add_eos_token_id(SMALLEST_VOCABULARY - 1)
+    writer.add_chat_template(CHAT)
 
 
 def main(argv: list[str] | None = None) -> None:

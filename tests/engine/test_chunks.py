@@ -25,21 +25,33 @@ def test_a_step_takes_as_long_as_it_may(each: float, plain: float) -> None:
     assert chunks.tokens(beside=False) == 512
 
 
+@pytest.mark.parametrize("each", [1e-4, 1e-3, 4e-3])
+def test_nobody_waits_for_the_first_long_prompt_either(each: float) -> None:
+    """Before it is known how fast prompts are read, and whatever was read before."""
+    chunks = Chunks(512, bounded=True)
+    for _ in range(12):
+        chunks.took(0, 0.02)
+        assert 0.02 + each * chunks.tokens(beside=True) <= 0.1
+        chunks.took(chunks.tokens(beside=True), 0.02 + each * chunks.tokens(beside=True))
+
+
 def test_short_prompts_say_nothing_of_long_ones() -> None:
     chunks = Chunks(512, bounded=True)
+    chunks.took(LEAST, 1e-3)
     for _ in range(10):
         chunks.took(0, 0.04)
         chunks.took(12, 0.05)
-    assert chunks.tokens(beside=True) == 512
+    assert chunks.tokens(beside=True) == 2 * LEAST
 
 
-def test_a_forward_that_was_disturbed_is_forgotten() -> None:
+def test_a_step_that_was_disturbed_is_forgotten() -> None:
     chunks = Chunks(512, bounded=True)
-    chunks.took(0, 0.01)
-    chunks.took(512, 60.0)
-    assert chunks.tokens(beside=True) == 384
-    for _ in range(4):
+    for _ in range(6):
         chunks.took(chunks.tokens(beside=True), 0.02)
+    assert chunks.tokens(beside=True) == 512
+    chunks.took(512, 60.0)
+    assert chunks.tokens(beside=True) == 256
+    chunks.took(256, 0.02)
     assert chunks.tokens(beside=True) == 512
 
 

@@ -297,6 +297,8 @@ def test_settings_where_texts_are_kept(
 def test_every_setting_on_a_gpu(entry: Entry, rule: Rule, gpu_shop: Workshop) -> None:
     """The same table, with target and drafters on a GPU; `test_every_setting` is its CPU twin. Distributions and greedy
     texts are transformers' on the CPU. Batch 1 and batches need not give the same tokens there."""
+    if "4-bit" in entry.name:
+        pytest.skip("a GPU has no codes in groups: the copy would be the target itself")
     check_cells(entry, rule, gpu_shop)
 
 

@@ -48,22 +48,26 @@ def lacking() -> str | None:
 
 def program(level: Level) -> Path:
     """The kernels of a level with the driver, as a program; compiled if it is not in the cache directory yet."""
-    flags = flags_of(level)
-    compiled = _made("o", (*sources_of(native.MAIN),), (*flags, "-c", str(native.MAIN)), level)
-    link = ("-O2", "-std=c++17", str(compiled), str(DRIVER), "-static", "-pthread")
-    return _made("program", (DRIVER,), link, level)
+    compiled = _made("o", level, (*flags_of(level), "-c"), (native.MAIN,))
+    return _made("program", level, ("-O2", "-std=c++17", "-static", "-pthread"), (compiled, DRIVER))
 
 
-def _made(kind: str, sources: Sequence[Path], command: Sequence[str], level: Level) -> Path:
-    """What the compiler makes of this command, kept in the cache directory by digest."""
-    texts = (source.read_text() for source in sources)
-    digest = hashlib.sha256("\0".join((*texts, *command)).encode()).hexdigest()[:16]
-    directory = cache_directory("kernels")
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"emulated-{level.name}-{digest}.{kind}"
+def kept(kind: str, level: Level, flags: Sequence[str], inputs: Sequence[Path]) -> Path:
+    """Where what is compiled from these files lies: by their contents, so that every clone finds it."""
+    read = (each for path in inputs for each in (sources_of(path) if path == native.MAIN else (path,)))
+    parts = (part for path in read for part in (path.name.encode(), path.read_bytes()))
+    digest = hashlib.sha256(b"\0".join((*parts, *(flag.encode() for flag in flags)))).hexdigest()[:16]
+    return cache_directory("kernels") / f"emulated-{level.name}-{digest}.{kind}"
+
+
+def _made(kind: str, level: Level, flags: Sequence[str], inputs: Sequence[Path]) -> Path:
+    """What the compiler makes of these files, kept in the cache directory."""
+    path = kept(kind, level, flags, inputs)
+    path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         made = path.with_suffix(f".{os.getpid()}")
-        done = subprocess.run([COMPILER, *command, "-o", str(made)], capture_output=True, text=True, check=False)
+        command = [COMPILER, *flags, *map(str, inputs), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Unavailable(done.stderr[-2000:])
         made.replace(path)

@@ -633,7 +633,9 @@ def own(model: Any) -> Any:
     made: dict[int, Any] = {}
 
     def config(value: Any) -> Any:
-        return made.setdefault(id(value), copy.deepcopy(value)) if isinstance(value, PreTrainedConfig) else value
+        if isinstance(value, PreTrainedConfig) and id(value) not in made:
+            made[id(value)] = copy.deepcopy(value)
+        return made.get(id(value), value)
 
     def module(old: nn.Module) -> nn.Module:
         if id(old) not in made:

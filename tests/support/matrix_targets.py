@@ -93,4 +93,9 @@ ARCHITECTURES = (
         sampled=True,
         native=False,
     ),
+    _family(
+        "kimi_linear",
+        "a delta rule that decays by channel, beside latent attention without positions and experts",
+        sampled=True,
+    ),
 )

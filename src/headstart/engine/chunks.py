@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-MOST_SECONDS = 0.1
-"""Of a forward that reads while other requests write: a reader of theirs sees the text go on. Where a forward takes
-more than half of that without any prompt, it may take twice as long with one, so that prompts are read all the same."""
+MOST_SECONDS = 0.08
+"""Of a step that reads while other requests write, so that readers of theirs see the text go on within a tenth of a
+second although steps scatter. Where a step takes more than half of that without any prompt, it may take twice as long
+with one, so that prompts are read all the same."""
 LEAST = 16
 """Tokens. Rows of a forward cost little beside the weights until there are about so many."""
 _LATEST = 0.25
-"""Weight of the latest forward without prompts."""
+"""Weight of the latest step without prompts."""
 
 
 class Chunks:
@@ -23,7 +24,7 @@ class Chunks:
     def __init__(self, most: int, *, bounded: bool) -> None:
         self.most = most
         self._bounded = bounded
-        self._bound = float(most)
+        self._bound = float(min(LEAST, most) if bounded else most)  # nobody has seen yet how fast prompts are read
         self._plain = 0.0
 
     def tokens(self, *, beside: bool) -> int:
@@ -31,7 +32,7 @@ class Chunks:
         return round(self._bound) if beside else self.most
 
     def took(self, tokens: int, seconds: float) -> None:
-        """Learn from a forward. tokens: of prompts, among its rows."""
+        """Learn from a step, the drafter's part included. tokens: of prompts, among its rows."""
         if not self._bounded or seconds <= 0:
             return
         if not tokens:
@@ -41,6 +42,8 @@ class Chunks:
         if seconds <= allowed and tokens < round(self._bound):
             return  # a short prompt says nothing of long ones
         wanted = tokens * (allowed - self._plain) / max(seconds - self._plain, 1e-6)
-        # One forward that was disturbed does not halve it twice
-        wanted = min(max(wanted, self._bound / 2), 2 * self._bound)
-        self._bound = min(self.most, max(min(LEAST, self.most), (self._bound + wanted) / 2))
+        if wanted < self._bound:
+            wanted = max(wanted, self._bound / 2)  # a step may have been disturbed
+        else:
+            wanted = (self._bound + min(wanted, 3 * self._bound)) / 2
+        self._bound = min(self.most, max(min(LEAST, self.most), wanted))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headstart.drafters import Observation
@@ -95,7 +96,7 @@ class StepLoop:
         self.pacing.observe(plan, steps)
         for request, observation in zip(requests, observations, strict=True):
             self._publish(request, observation)
-        self._scheduler.chunks.took(sum(len(row.feed) for row in rows if len(row.feed) > 1), clock.seconds.verify)
+        self._scheduler.chunks.took(sum(len(row.feed) for row in rows if len(row.feed) > 1), clock.passed)
         return steps
 
     def _plan(self) -> tuple[Sequence[Request], Sequence[Row], Plan]:
@@ -218,12 +219,18 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self._laps[name] = self._laps.get(name, 0.0) + now - self._last
+        self._laps[name] = now - self._last
         self._last = now
 
-    @property
+    @cached_property
     def seconds(self) -> Seconds:
+        """After the last lap; one value for all requests."""
         return Seconds(**self._laps)
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the step began."""
+        return time.perf_counter() - self.began
 
 
 def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mapping[int, Tensor]:

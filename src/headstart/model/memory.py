@@ -143,18 +143,23 @@ def mapped_checkpoints() -> list[tuple[int, int]]:
     Mappings that hold numbers of their own, since somebody wrote to a weight in place, are left out.
     """
     try:
-        lines = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = Path("/proc/self/maps").read_bytes().splitlines()
+        places = [line.split(maxsplit=1)[0].split(b"-") for line in lines if line.endswith((b".safetensors", b".gguf"))]
+        found = [(int(begin, 16), int(end, 16)) for begin, end in places]
+        return [place for place in found if not _written(*place)]
     except OSError:  # another system, which lets go of such pages when it needs them
         return []
-    found, held = [], None
-    for line in lines:
-        words = line.split(maxsplit=5)
-        if words[0] == "Anonymous:" and held is not None and words[1] == "0":
-            found.append(held)
-        elif not words[0].endswith(":"):
-            begin, end = (int(number, 16) for number in words[0].split("-"))
-            held = (begin, end) if words[-1].endswith((".safetensors", ".gguf")) else None
-    return found
+
+
+def _written(begin: int, end: int) -> bool:
+    """Whether a private mapping of a file has pages of its own. Source: Documentation/admin-guide/mm/pagemap.rst of
+    Linux. `smaps` would say it too, but counts the pages of every mapping of the process."""
+    first, count = begin // mmap.PAGESIZE, (end - begin) // mmap.PAGESIZE
+    with open("/proc/self/pagemap", "rb", buffering=0) as file:
+        file.seek(8 * first)
+        pages = np.frombuffer(file.read(8 * count), dtype=np.uint64)
+    present, swapped, of_file = (pages >> np.uint64(bit) & np.uint64(1) for bit in (63, 62, 61))
+    return len(pages) < count or bool(np.any(swapped | (present & ~of_file)))
 
 
 def release_copied(weight: Tensor, files: Iterable[tuple[int, int]]) -> None:

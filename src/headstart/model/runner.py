@@ -16,6 +16,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model import int4
 from headstart.model.cache import LayerShape, Slots, cache_bytes
 from headstart.model.decoders import Decoder
+from headstart.model.decoders.attention import any_length
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
@@ -27,6 +28,7 @@ from headstart.model.memory import WORTH_RELEASING, bytes_of, release_files
 from headstart.model.packed import Forward, Packed, Segment
 from headstart.model.probe import CAPACITY, Probe, run, tokens_of
 from headstart.model.reading import first_line
+from headstart.model.recorded.graphs import RecordedDecoder
 from headstart.model.wrappers import media_tokens
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
+DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, RecordedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
 
 
@@ -223,4 +225,5 @@ class ModelRunner:
         Writes scratch beyond each slot's length; commits nothing (see `Slots.keep`). layers: run only so many of
         the first ones, then final norm and head (where `can_exit`).
         """
-        return self._decoder.run(Packed(segments, cache, self.dtype, self.device), taps, layers)
+        with any_length(self.device):
+            return self._decoder.run(Packed(segments, cache, self.dtype, self.device), taps, layers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,18 @@ def test_the_driver_has_all_kernels() -> None:
     """The program waits for the answer to a call of one that it does not know."""
     kernels = set(re.findall(r"\bheadstart_(\w+)\(", native.MAIN.read_text()))
     assert set(re.findall(r"NAMED\((\w+)\)[,}]", emulated.DRIVER.read_text())) == kernels
+
+
+def test_a_program_is_found_from_every_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def where() -> Path:
+        return emulated.kept("o", emulated.LEVELS["neon"], ("-O2",), (native.MAIN,))
+
+    first = where()
+    shutil.copytree(native.MAIN.parent, tmp_path / "clone")
+    monkeypatch.setattr(native, "MAIN", tmp_path / "clone" / native.MAIN.name)
+    assert where() == first
+    (tmp_path / "clone" / "simd" / "more.h").write_text("// another kernel")
+    assert where() != first
 
 
 @pytest.mark.slow

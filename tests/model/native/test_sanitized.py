@@ -18,8 +18,8 @@ PLANTS = {
     "nothing": ("", "", ""),
     "a value written behind its slot": (
         "attention.h",
-        "s.capacity + token) * s.dim;\n}\n\n// Who sees whom",
-        "s.capacity + token + s.capacity) * s.dim;\n}\n\n// Who sees whom",
+        "s.capacity + token) * (s.dim + SCALE<KV>);\n}\n\n// A key",
+        "s.capacity + token + s.capacity) * (s.dim + SCALE<KV>);\n}\n\n// A key",
     ),
 }
 
@@ -38,6 +38,10 @@ def preloaded() -> str:
     return " ".join(found)
 
 
+def test_the_planted_fault_has_its_place_in_the_sources() -> None:
+    assert all((native.MAIN.parent / name).read_text().count(good) == 1 for name, good, _ in PLANTS.values() if name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS)
 def test_forwards_under_sanitizers(plant: str, tmp_path: Path) -> None:
@@ -46,12 +50,10 @@ def test_forwards_under_sanitizers(plant: str, tmp_path: Path) -> None:
     shutil.copytree(native.MAIN.parent, sources, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     name, good, bad = PLANTS[plant]
     if name:
-        text = (sources / name).read_text()
-        assert text.count(good) == 1
-        (sources / name).write_text(text.replace(good, bad))
+        (sources / name).write_text((sources / name).read_text().replace(good, bad))
     environment = {**os.environ, "LD_PRELOAD": libraries, "ASAN_OPTIONS": "detect_leaks=0"}
     command = [sys.executable, str(SCRIPT), str(sources), str(tmp_path / "build")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=540, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
     report = done.stderr[-3000:]
     if plant == "nothing":
         assert done.returncode == 0, report

@@ -457,12 +457,29 @@ inline Ints lowered_start(const uint8_t *start) {
     return Ints{};
 }
 
+// The form that codes of 2, 3 and 6 bits have in the files that most of them come from (Q2_K, Q3_K, Q6_K): groups of 16, scales
+// and minimums in units. Their groups are so small that to ask for the form in each takes a tenth of the time.
+template <int BITS>
+constexpr bool HAS_USUAL_FORM = BITS == 2 || BITS == 3 || BITS == 6;
+
+template <int BITS>
+inline bool in_usual_form(const Grouping &of) {
+    return HAS_USUAL_FORM<BITS> && of.group == LANES && of.scales == SCALES_UNITS && (of.minimum == STORED) == (BITS == 2);
+}
+
 // The blocks [from, to) of PANELS panels, the first at `w`, the next `apart` bytes behind, times N interleaved rows; `totals`
 // [PANELS][N][16] go on. A group is whole 16 * UNITS inputs: a number that the compiler knows keeps the sums in registers.
-template <int BITS, int UNITS, int N, int PANELS>
+// USUAL: they are `in_usual_form`, which the compiler then knows too.
+template <int BITS, int UNITS, bool USUAL, int N, int PANELS>
 void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t apart, int64_t from, int64_t to, const uint8_t *x,
                   float *totals) {
-    const Grouping of = shape;
+    Grouping of = shape;
+    if constexpr (USUAL) {
+        of.bits = BITS;
+        of.group = LANES;
+        of.scales = SCALES_UNITS;
+        of.minimum = BITS == 2 ? STORED : 0;  // how many times its scale has gone into the rows' sums
+    }
     const int64_t parts = of.group / (LANES * UNITS), first = from * UNIT / of.group;
     const uint8_t *factors = x + grouped_padded(of.inputs) * N + from * UNIT / of.rounded() * N * 4;
     const uint8_t *starts = x + (grouped_sums_at(of.inputs) + first * 4) * N;
@@ -541,29 +558,38 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t apart, int64_
 typedef void (*GroupedRows)(const Grouping &, const uint8_t *, int64_t, int64_t, int64_t, const uint8_t *, float *);
 
 // Panels that pass by `step` rows side by side: two where the registers hold the sums of both, since memory is read sooner from
-// two places. Codes of 2 and 3 bits are more work than reading.
+// two places. More than one row of codes of 2 and 3 bits is more work than reading.
 template <int BITS>
 constexpr int panels_at_once(int64_t step) {
-    return BITS != 2 && BITS != 3 && 3 * step <= GROUPED_ROWS ? 2 : 1;
+    return (BITS == 2 || BITS == 3 ? step == 1 : 3 * step <= GROUPED_ROWS) ? 2 : 1;
 }
 
-template <int BITS, int UNITS, int N>
+template <int BITS, int UNITS, bool USUAL, int N>
 inline GroupedRows rows_up_to() {
-    if constexpr (N <= GROUPED_ROWS) return grouped_rows<BITS, UNITS, N, panels_at_once<BITS>(N)>;
+    if constexpr (N <= GROUPED_ROWS) return grouped_rows<BITS, UNITS, USUAL, N, panels_at_once<BITS>(N)>;
     return nullptr;
 }
 
 // The product of `step` rows: see `grouped_step`.
-template <int BITS, int UNITS>
+template <int BITS, int UNITS, bool USUAL = false>
 inline GroupedRows grouped_rows_of(int64_t step) {
     switch (step) {
-        case 1: return rows_up_to<BITS, UNITS, 1>();
-        case 3: return rows_up_to<BITS, UNITS, 3>();
-        case 4: return rows_up_to<BITS, UNITS, 4>();
-        case 6: return rows_up_to<BITS, UNITS, 6>();
-        case 8: return rows_up_to<BITS, UNITS, 8>();
-        case 10: return rows_up_to<BITS, UNITS, 10>();
-        case 12: return rows_up_to<BITS, UNITS, 12>();
-        default: return rows_up_to<BITS, UNITS, 2>();
+        case 1: return rows_up_to<BITS, UNITS, USUAL, 1>();
+        case 3: return rows_up_to<BITS, UNITS, USUAL, 3>();
+        case 4: return rows_up_to<BITS, UNITS, USUAL, 4>();
+        case 6: return rows_up_to<BITS, UNITS, USUAL, 6>();
+        case 8: return rows_up_to<BITS, UNITS, USUAL, 8>();
+        case 10: return rows_up_to<BITS, UNITS, USUAL, 10>();
+        case 12: return rows_up_to<BITS, UNITS, USUAL, 12>();
+        default: return rows_up_to<BITS, UNITS, USUAL, 2>();
     }
+}
+
+// The same, of codes in groups of any size.
+template <int BITS>
+inline GroupedRows grouped_rows_in(const Grouping &of, int64_t step) {
+    if constexpr (HAS_USUAL_FORM<BITS>)
+        if (in_usual_form<BITS>(of)) return grouped_rows_of<BITS, 1, true>(step);
+    constexpr int LEAST = BITS == 5 ? 2 : 1;  // codes of 5 bits lie by 32 inputs, so groups are not smaller
+    return of.group == LANES ? grouped_rows_of<BITS, LEAST>(step) : grouped_rows_of<BITS, 2>(step);
 }
