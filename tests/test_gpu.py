@@ -55,15 +55,16 @@ def test_forwards_are_recorded_and_come_out_as_the_others(name: str, load: Calla
         [Segment(2, (5,), Draft(tuple(range(40)), tuple(range(-1, 39))), judged=41)],
         [Segment(0, (4,))],
     ):
-        cache = target.new_cache(3)
+        cache, other = target.new_cache(3), target.new_cache(3)
         for _ in range(3):
             found = target.forward(segments, cache, taps)
-            expected = plain.run(Packed(segments, cache, target.dtype, target.device), taps)
+            expected = plain.run(Packed(segments, other, target.dtype, target.device), taps)
             torch.testing.assert_close(found.logits, expected.logits, atol=1e-4, rtol=1e-4)
             for layer, states in expected.hidden.items():
                 torch.testing.assert_close(found.hidden[layer], states, atol=1e-4, rtol=1e-4)
             for segment in segments:
-                cache.keep(segment.slot, len(segment.causal), (0,) if len(segment.draft) else ())
+                for each in (cache, other):
+                    each.keep(segment.slot, len(segment.causal), (0,) if len(segment.draft) else ())
     assert target._decoder._recorder.refused is None
 
 
@@ -97,7 +98,7 @@ def test_kernels_attend_as_their_twin(dim: int, how: Scores, dtype: torch.dtype,
         sinks = None if how.sinks is None else how.sinks.to(device, dtype)
         out = attend_packed(grid, 0, query, (key, value), replace(how, sinks=sinks))
         found.append(out[:, grid.real[: len(packed.token_ids)]].float().cpu())
-        found.append(cache.keys[0][1, :, : 300 + 8].float().cpu())
+        found.append(torch.stack((cache.keys[0][1], cache.values[0][1]))[..., : 300 + 8, :].float().cpu())
     torch.testing.assert_close(found[2], found[0], atol=most, rtol=most)
     assert torch.equal(found[3], found[1])
     assert found[0].isfinite().all()

@@ -79,7 +79,7 @@ def test_medusa_heads_use_the_threads_of_their_forward(monkeypatch: pytest.Monke
     assert set(used) == {3}
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which pages are in memory")
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="only Linux says which pages are in memory")
 def test_pages_of_checkpoints_are_given_back_and_come_back(tmp_path: Path) -> None:
     """Those that nobody wrote to; what was written in place stays what it is."""
     numbers = torch.arange(1 << 16, dtype=torch.float32)

@@ -3,6 +3,7 @@ twin on a GPU, where forwards are recorded and Triton's kernels attend, is `test
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from headstart.model import runner
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.packed import Segment
+from headstart.model.recorded import graphs
 from headstart.model.recorded.graphs import RecordedDecoder, Recorder, again
 from headstart.model.recorded.grid import attend_plainly, seen_rows, shape_of
 from headstart.types import Draft
@@ -89,21 +91,50 @@ def test_who_sees_whom() -> None:
 
 def test_what_no_grid_holds_runs_as_it_is() -> None:
     assert shape_of([Segment(0, (1,)), Segment(1, (1, 2, 3))]) == (2, 4)
+    assert shape_of([Segment(0, tuple(range(60))), *(Segment(slot, (1,)) for slot in (1, 2, 3))]) is None  # 256 for 63
     assert shape_of([Segment(0, tuple(range(65)))]) is None
     assert shape_of([Segment(slot, tuple(range(33))) for slot in range(5)]) is None
 
 
+@pytest.mark.parametrize("factor", [1.5, float("nan")])
 def test_a_forward_that_comes_out_otherwise_is_not_recorded(
-    load: Callable[..., Any], recorders: list[Recorder], caplog: pytest.LogCaptureFixture
+    factor: float, load: Callable[..., Any], recorders: list[Recorder], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Nor do the keys and values that it wrote stay."""
     target = load("llama").target
     (recorder,) = recorders
-    recorder._attend = lambda *given: 1.5 * attend_plainly(*given)
-    cache = target.new_cache(1)
-    segments = [Segment(0, (5, 6, 7))]
-    found = target.forward(segments, cache)
-    plain = target._decoder._decoder.run(runner.Packed(segments, cache, target.dtype, target.device))
-    assert torch.equal(found.logits, plain.logits)
-    assert "is off by" in str(recorder.refused)
+    recorder._attend = lambda *given: factor * attend_plainly(*given)
+    cache, untouched = target.new_cache(1), target.new_cache(1)
+    for segments in ([Segment(0, (5, 6, 7))], [Segment(0, (8,))]):
+        found = target.forward(segments, cache)
+        plain = target._decoder._decoder.run(runner.Packed(segments, untouched, target.dtype, target.device))
+        assert torch.equal(found.logits, plain.logits)
+        for each in (cache, untouched):
+            each.keep(0, len(segments[0].causal), ())
+    assert "recorded forward" in str(recorder.refused)
     assert "launched kernel by kernel" in caplog.text
     recorder.refused = None
+
+
+def test_what_is_recorded_goes_with_its_cache(load: Callable[..., Any], recorders: list[Recorder]) -> None:
+    target = load("llama").target
+    (recorder,) = recorders
+    cache = target.new_cache(1)
+    target.forward([Segment(0, (5, 6, 7))], cache)
+    assert len(recorder._of) > 0
+    known, gone = len(recorder._of), weakref.ref(cache)
+    del cache
+    assert gone() is None
+    assert len(recorder._of) == known - 1
+
+
+def test_the_rows_of_what_is_recorded_are_bounded(
+    load: Callable[..., Any], recorders: list[Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "MOST_ROWS", 12)
+    target = load("llama").target
+    (recorder,) = recorders
+    cache = target.new_cache(1)
+    for count in (1, 2, 4, 8, 16, 8):
+        target.forward([Segment(0, tuple(range(count)))], cache)
+    assert [each.rows for each in recorder._of[cache].values()] == [8]

@@ -27,6 +27,9 @@ _WILLNEED, _DONTNEED = 3, 4
 """MADV_WILLNEED and MADV_DONTNEED of Linux."""
 
 
+_PAGES = 2**16
+"""Of a mapping, that are asked for at once."""
+
 WORTH_RELEASING = 2**23
 """Bytes of weights. To look where files are mapped takes longer than to load a tiny model."""
 
@@ -144,22 +147,30 @@ def mapped_checkpoints() -> list[tuple[int, int]]:
     """
     try:
         lines = Path("/proc/self/maps").read_bytes().splitlines()
-        places = [line.split(maxsplit=1)[0].split(b"-") for line in lines if line.endswith((b".safetensors", b".gguf"))]
-        found = [(int(begin, 16), int(end, 16)) for begin, end in places]
-        return [place for place in found if not _written(*place)]
     except OSError:  # another system, which lets go of such pages when it needs them
         return []
+    places = [line.split(maxsplit=1)[0].split(b"-") for line in lines if line.endswith((b".safetensors", b".gguf"))]
+    found = [(int(begin, 16), int(end, 16)) for begin, end in places]
+    return [place for place in found if not _written(*place)]
 
 
 def _written(begin: int, end: int) -> bool:
-    """Whether a private mapping of a file has pages of its own. Source: Documentation/admin-guide/mm/pagemap.rst of
-    Linux. `smaps` would say it too, but counts the pages of every mapping of the process."""
-    first, count = begin // mmap.PAGESIZE, (end - begin) // mmap.PAGESIZE
-    with open("/proc/self/pagemap", "rb", buffering=0) as file:
-        file.seek(8 * first)
-        pages = np.frombuffer(file.read(8 * count), dtype=np.uint64)
-    present, swapped, of_file = (pages >> np.uint64(bit) & np.uint64(1) for bit in (63, 62, 61))
-    return len(pages) < count or bool(np.any(swapped | (present & ~of_file)))
+    """Whether a private mapping of a file has pages of its own, or nobody says. Source:
+    Documentation/admin-guide/mm/pagemap.rst of Linux. `smaps` would say it too, but counts the pages of every mapping
+    of the process."""
+    first, last = begin // mmap.PAGESIZE, end // mmap.PAGESIZE
+    try:
+        with open("/proc/self/pagemap", "rb", buffering=0) as file:
+            file.seek(8 * first)
+            for at in range(first, last, _PAGES):
+                count = min(_PAGES, last - at)
+                pages = np.frombuffer(file.read(8 * count), dtype=np.uint64)
+                present, swapped, of_file = (pages >> np.uint64(bit) & np.uint64(1) for bit in (63, 62, 61))
+                if len(pages) < count or np.any(swapped | (present & ~of_file)):
+                    return True
+    except OSError:
+        return True
+    return False
 
 
 def release_copied(weight: Tensor, files: Iterable[tuple[int, int]]) -> None:

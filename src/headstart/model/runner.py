@@ -16,7 +16,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model import int4
 from headstart.model.cache import LayerShape, Slots, cache_bytes
 from headstart.model.decoders import Decoder
-from headstart.model.decoders.attention import any_length
+from headstart.model.decoders.attention import take_any_length
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
@@ -78,6 +78,7 @@ class ModelRunner:
         self.layers = int(text.num_hidden_layers)
         self.vocab_size = int(text.vocab_size)
         self.device: torch.device = model.device
+        take_any_length(self.device)
         self.dtype: torch.dtype = model.dtype
         self.cache_dtype = self.dtype if cache_dtype is None else cache_dtype
         """Of keys and values. Where they are rounded, the distribution is that of the model on rounded ones."""
@@ -233,5 +234,4 @@ class ModelRunner:
         Writes scratch beyond each slot's length; commits nothing (see `Slots.keep`). layers: run only so many of
         the first ones, then final norm and head (where `can_exit`).
         """
-        with any_length(self.device):
-            return self._decoder.run(Packed(segments, cache, self.dtype, self.device), taps, layers)
+        return self._decoder.run(Packed(segments, cache, self.dtype, self.device), taps, layers)

@@ -8,7 +8,7 @@ The batch is the one that the forward was begun with (`attending`): some layers 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -131,14 +131,11 @@ def _capped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, ho
     return weights[..., :-1].to(query.dtype) @ values
 
 
-def any_length(device: torch.device) -> AbstractContextManager[object]:
-    """Within, attention on a GPU does without cuDNN, which plans each length of a text anew: for tens of milliseconds,
-    where the attention itself takes some microseconds."""
-    if device.type != "cuda":
-        return nullcontext()
-    from torch.nn.attention import SDPBackend, sdpa_kernel  # not needed elsewhere, and slow to import
-
-    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+def take_any_length(device: torch.device) -> None:
+    """Let attention on a GPU do without cuDNN, in the whole process: it plans each length of a text anew, for tens of
+    milliseconds, where the attention itself takes some microseconds."""
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def register() -> None:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 
 def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm as transformers computes it: in float32, rounded before the gain."""
+    """Root-mean-square norm as transformers computes it: in float32, rounded before the gain (but see
+    `_rms_on_gpu`)."""
     if (found := _rms_on_gpu(x, gain, eps)) is not None:
         return found
     wide = x.float()
@@ -20,7 +21,7 @@ def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
 
 def normed(x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float, *, centred: bool) -> Tensor:
     """A norm of the rows of x, in float32. A gain in float32 is applied before the row is rounded to x's dtype, any
-    other after it. centred: whether the mean is taken off first (LayerNorm)."""
+    other after it (but see `_rms_on_gpu`). centred: whether the mean is taken off first (LayerNorm)."""
     if not centred and bias is None and (found := _rms_on_gpu(x, gain, eps)) is not None:
         return found
     wide = x.float()
@@ -34,8 +35,9 @@ def normed(x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float, *, c
 
 
 def _rms_on_gpu(x: Tensor, gain: Tensor | None, eps: float) -> Tensor | None:
-    """In one kernel instead of seven, which rounds once, after the gain; None where there is none."""
-    if not x.is_cuda or (gain is not None and gain.dtype != x.dtype):
+    """In one kernel instead of seven, which rounds once, after the gain; None where there is none: on a processor, and
+    for gains in another dtype or by groups."""
+    if not x.is_cuda or (gain is not None and (gain.dtype != x.dtype or gain.shape != x.shape[-1:])):
         return None
     return F.rms_norm(x, x.shape[-1:], gain, eps)
 

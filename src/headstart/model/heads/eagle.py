@@ -23,7 +23,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.model.cache import KVCache, LayerShape, Slots
-from headstart.model.decoders.attention import any_length
 from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.decoders.lean import TensorLayer
 from headstart.model.decoders.linears import float_layer, joined, linear_of
@@ -215,7 +214,9 @@ class TensorHead(Head):
         ]
         self._rope = weights.layer(0).attention.rope
         self._cos, self._sin = signed(*rotation(weights.rotary(), length), self.dtype, self.device)
-        self._recorder = Recorder.on(self.device)
+        plain = all(layer.experts is None for layer in map(weights.layer, range(self.config.layers)))
+        plain &= all(shape.value_dim for shape in self.shapes.values())
+        self._recorder = Recorder.on(self.device) if plain else None  # as for `RecordedDecoder`
 
     def new_cache(self, slots: int) -> Slots:
         return KVCache(self.shapes, slots=slots, capacity=self.length, dtype=self.dtype, device=self.device)
@@ -238,8 +239,7 @@ class TensorHead(Head):
             found = self._run(rows, given, own, every)
             return Rows((found.logits, found.states), () if found.rows is None else (found.rows,))
 
-        with any_length(self.device):
-            found = self._recorder.run(packed, (own, every), compute, given)
+        found = self._recorder.run(packed, (own, every), compute, given)
         return HeadOutput(*found.judged, *found.every)
 
     def _run(self, packed: Packed, given: Tensor, own: bool, every: bool) -> HeadOutput:

@@ -5,14 +5,17 @@ to run them, unless the model is very large. So each shape of a forward is recor
 on launched as a whole. What differs between two forwards of one shape lies in the buffers of a `Grid`.
 
 When a shape is recorded, what comes out of it is compared with the forward that was not recorded. Whatever cannot be
-recorded, or comes out otherwise, runs as before.
+recorded, or comes out otherwise, runs as before. So does what a thread launches that drafts ahead, on a stream of its
+own: recorded forwards of one model share their memory, and must follow one another.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -33,8 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST = 48
-"""Recorded forwards of one cache; those that were not asked for longest make room."""
+MOST_ROWS = 1024
+"""Of all recorded forwards of one cache, each of which keeps the logits of its rows; those that were not asked for
+longest make room."""
+
+_ONE_RECORDS = threading.Lock()
+"""While one forward is recorded nobody may wait for the whole device, as the next to record would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +77,26 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool: Any = torch.cuda.graph_pool_handle()
-        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        # Streams are handed out in turns, and those of this priority to nobody else here
+        self._stream: Any = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
     def __call__(self, work: Callable[[], Rows]) -> tuple[Callable[[], object], Rows]:
-        torch.cuda.synchronize(self._device)
-        with torch.cuda.stream(self._stream):
-            work()  # kernels are compiled, and libraries take their memory, before anything is recorded
-            self._stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            # other threads may go on using the GPU
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                rows = work()
-            finally:
+        with _ONE_RECORDS:
+            torch.cuda.synchronize(self._device)
+            with torch.cuda.stream(self._stream):
+                work()  # kernels are compiled, and libraries take their memory, before anything is recorded
+                self._stream.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                # other threads may go on using the GPU
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    rows = work()
+                except BaseException:
+                    with suppress(RuntimeError):  # it would hide why
+                        graph.capture_end()
+                    raise
                 graph.capture_end()
-        torch.cuda.synchronize(self._device)
+            torch.cuda.synchronize(self._device)
         return graph.replay, rows
 
 
@@ -95,6 +107,10 @@ class Recording:
         self._grid, self._given = grid, given
         self._compute, self._replay = compute, replay
         self._run: Callable[[], object] | None = None
+
+    @property
+    def rows(self) -> int:
+        return self._grid.requests * self._grid.rows
 
     def run(self, packed: Packed, given: Tensor | None) -> Rows:
         """The forward of these rows."""
@@ -126,6 +142,7 @@ class Recorder:
     def __init__(self, device: torch.device, replay: Replay, attend: Attend) -> None:
         self._device, self._replay, self._attend = device, replay, attend
         self._of: WeakKeyDictionary[Slots, OrderedDict[Hashable, Recording]] = WeakKeyDictionary()
+        self._turn = threading.Lock()  # of threads whose engines share a model
         self.refused: str | None = None
         """Why nothing is recorded any more."""
 
@@ -142,46 +159,67 @@ class Recorder:
         return cls(device, CudaGraphs(device), attend)
 
     def another(self) -> Recorder:
-        """One of the same kind for another model."""
-        return Recorder(self._device, self._replay, self._attend)
+        """One of the same kind for another model, whose forwards take turns with those of this one."""
+        made = Recorder(self._device, self._replay, self._attend)
+        made._turn = self._turn
+        return made
 
     def run(self, packed: Packed, how: Hashable, compute: Compute, given: Tensor | None = None) -> Rows:
         """What `compute` makes of these rows. how: whatever else decides what it does."""
         shape = shape_of(packed.segments)
-        if self.refused is not None or shape is None or not isinstance(packed.cache, KVCache):
+        if self.refused is not None or shape is None or not isinstance(packed.cache, KVCache) or self._apart():
             return compute(packed, given)
-        known = self._of.setdefault(packed.cache, OrderedDict())
-        key = (shape, how, None if given is None else (given.dtype, given.shape[1:]))
-        found = known.get(key)
-        if found is None:
-            plain = compute(packed, given)
-            try:
-                found = self._recorded(packed.cache, shape, compute, given)
-                self._compare(plain, found.run(packed, given))
-            except Exception as error:  # of a driver, a compiler, or a forward that waits for the device
-                self.refused = first_line(error)
-                self._of.clear()
-                log.warning("forwards are launched kernel by kernel: %s", self.refused)
-                return plain
-            known[key] = found
-            if len(known) > MOST:
-                known.popitem(last=False)
-        known.move_to_end(key)
-        return found.run(packed, given)
+        with self._turn:
+            key = (shape, how, None if given is None else (given.dtype, given.shape[1:]))
+            known = self._of.setdefault(packed.cache, OrderedDict())
+            found = known.get(key)
+            if found is None:
+                try:
+                    found = self._recorded(packed, shape, compute, given)
+                except Exception as error:  # of a driver, a compiler, or a forward that waits for the device
+                    self.refused = first_line(error)
+                    self._of.clear()
+                    log.warning("forwards are launched kernel by kernel: %s", self.refused)
+                    return compute(packed, given)  # once more: what was refused has written keys and values
+                known[key] = found
+                while len(known) > 1 and sum(each.rows for each in known.values()) > MOST_ROWS:
+                    known.popitem(last=False)
+            known.move_to_end(key)
+            return found.run(packed, given)
 
-    def _recorded(self, cache: KVCache, shape: tuple[int, int], compute: Compute, given: Tensor | None) -> Recording:
+    def _apart(self) -> bool:
+        """Whether the calling thread has a stream of its own."""
+        if self._device.type != "cuda":
+            return False
+        return bool(torch.cuda.current_stream(self._device) != torch.cuda.default_stream(self._device))
+
+    def _recorded(self, packed: Packed, shape: tuple[int, int], compute: Compute, given: Tensor | None) -> Recording:
         requests, rows = shape
-        grid = Grid(cache, requests, rows, self._device, self._attend)
+        plain = compute(packed, given)
+        assert isinstance(packed.cache, KVCache), "others are not recorded"
+        grid = Grid(packed.cache, requests, rows, self._device, self._attend)
         into = None if given is None else given.new_zeros(requests * rows, *given.shape[1:])
-        return Recording(grid, into, compute, self._replay)
-
-    def _compare(self, plain: Rows, found: Rows) -> None:
+        made = Recording(grid, into, compute, self._replay)
+        found = made.run(packed, given)
         for old, new in zip((*plain.judged, *plain.every), (*found.judged, *found.every), strict=True):
-            most = 1e-3 if old.dtype == torch.float32 else 0.1
-            spread = float(old.float().amax() - old.float().amin())
-            off = float((old.float() - new.float()).abs().max())
-            if off > most * max(spread, 1e-6):  # NaN is the model's own
-                raise ArithmeticError(f"a recorded forward is off by {off:.2g} of {spread:.2g}")
+            compare(old, new)
+        return made
+
+
+def compare(old: Tensor, new: Tensor) -> None:
+    """Raises:
+    ArithmeticError: what was recorded differs from what was not by more than rounding.
+    """
+    finite = old.isfinite()
+    if not torch.equal(finite, new.isfinite()):
+        raise ArithmeticError("a recorded forward has other numbers that are not finite")
+    a, b = (each[finite].double() for each in (old, new))
+    if not a.numel():
+        return
+    most = 1e-3 if old.dtype in (torch.float32, torch.float64) else 0.1
+    spread, off = float(a.max() - a.min()), float((a - b).abs().max())
+    if off > most * max(spread, 1e-6):
+        raise ArithmeticError(f"a recorded forward is off by {off:.2g} of {spread:.2g}")
 
 
 class RecordedDecoder:
@@ -229,7 +267,8 @@ class RecordedDecoder:
             return Rows((found.logits,), tuple(found.hidden.values()))
 
         found = self._recorder.run(packed, (tuple(taps), layers), compute)
-        return Forward(found.judged[0], dict(zip(sorted(set(taps)), found.every, strict=True)))
+        tapped = sorted(tap for tap in set(taps) if layers is None or tap <= layers)
+        return Forward(found.judged[0], dict(zip(tapped, found.every, strict=True)))
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> RecordedDecoder:
         return RecordedDecoder(self._decoder.first_layers(count, gain, output, quantize), self._recorder.another())

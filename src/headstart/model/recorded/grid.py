@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ COLUMNS = 64
 """Rows of a request behind its text, at most: the bits of a whole number."""
 MOST_ROWS = 256
 """Of a grid: forwards of more rows, such as prompts, keep a GPU busy as they are."""
+FEW_ROWS, MOST_TIMES = 64, 4
+"""A grid of more than `FEW_ROWS` has at most so many times the rows that it is filled up from."""
 
 Attend = Callable[["Grid", int, Tensor, tuple[Tensor, Tensor] | None, Scores], Tensor]
 """See `attention.attend_packed`."""
@@ -43,7 +46,7 @@ class Grid(Packed):
         ids, positions, self.places, self.bits, self.judged, self.real = parts[:6]
         self.slots, self.lengths, self.extents, columns = parts[6:]
         self.ids, self.positions, self.columns = ids[None], positions[None], columns.view(requests, COLUMNS)
-        self.cache: KVCache = cache
+        self.cache: KVCache = proxy(cache)  # a cache that nobody else holds goes, with what was recorded of it
         self.requests, self.rows = requests, rows
         self.attends = partial(attend, self)
 
@@ -122,7 +125,8 @@ def shape_of(segments: Sequence[Segment]) -> tuple[int, int] | None:
     if drafted > COLUMNS:
         return None
     requests, rows = _up(len(segments)), _up(longest)
-    return (requests, rows) if requests * rows <= MOST_ROWS else None
+    most = max(FEW_ROWS, MOST_TIMES * sum(map(len, segments)))
+    return (requests, rows) if requests * rows <= min(MOST_ROWS, most) else None
 
 
 def _up(number: int) -> int:
