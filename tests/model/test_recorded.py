@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support import eagle_heads
+from support.eagle_engines import head_of, runner_of
 from support.greedy import NEW, prompts, reference
 from support.tiny import ARCHITECTURES
 
@@ -16,7 +19,7 @@ import headstart as hs
 from headstart.model import runner
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
-from headstart.model.packed import Segment
+from headstart.model.packed import Packed, Segment
 from headstart.model.recorded import graphs
 from headstart.model.recorded.graphs import RecordedDecoder, Recorder, again
 from headstart.model.recorded.grid import attend_plainly, seen_rows, shape_of
@@ -75,7 +78,7 @@ def test_states_that_are_tapped(tiny: Callable[..., str], load: Callable[..., An
         for _ in range(2):
             cache = target.new_cache(3)
             found = target.forward(segments, cache, taps)
-            plain = target._decoder._decoder.run(runner.Packed(segments, cache, target.dtype, target.device), taps)
+            plain = target._decoder._decoder.run(Packed(segments, cache, target.dtype, target.device), taps)
             torch.testing.assert_close(found.logits, plain.logits)
             assert found.hidden.keys() == plain.hidden.keys()
             for layer, states in plain.hidden.items():
@@ -107,7 +110,7 @@ def test_a_forward_that_comes_out_otherwise_is_not_recorded(
     cache, untouched = target.new_cache(1), target.new_cache(1)
     for segments in ([Segment(0, (5, 6, 7))], [Segment(0, (8,))]):
         found = target.forward(segments, cache)
-        plain = target._decoder._decoder.run(runner.Packed(segments, untouched, target.dtype, target.device))
+        plain = target._decoder._decoder.run(Packed(segments, untouched, target.dtype, target.device))
         assert torch.equal(found.logits, plain.logits)
         for each in (cache, untouched):
             each.keep(0, len(segments[0].causal), ())
@@ -138,3 +141,28 @@ def test_the_rows_of_what_is_recorded_are_bounded(
     for count in (1, 2, 4, 8, 16, 8):
         target.forward([Segment(0, tuple(range(count)))], cache)
     assert [each.rows for each in recorder._of[cache].values()] == [8]
+
+
+def test_an_eagle_head(root: Path, tmp_path: Path) -> None:
+    """What a head is given lies in the grid as well: ragged texts, then trees behind them that are grown in steps."""
+    target = runner_of(eagle_heads.target(root, tied=True))
+    eagle_heads.write(tmp_path / "head", "eagle3", draft_vocab=11)
+    head = head_of(tmp_path / "head", target, "tensor")
+    slots, draft = head.new_cache(2), Draft((3, 4, 5, 6, 7), (-1, -1, 0, 1, 2))
+    steps = (
+        [Segment(0, tuple(range(9))), Segment(1, tuple(range(5)))],
+        [Segment(slot, (), Draft((3, 4, 5), (-1, -1, 0)), judged=3) for slot in (0, 1)],
+        [Segment(slot, (), draft, judged=2, held=3) for slot in (0, 1)],
+        [Segment(1, (), draft, judged=2, held=3)],
+    )
+    for number, segments in enumerate(steps):
+        packed = Packed(segments, slots, head.dtype, head.device)
+        given = torch.randn(len(packed.token_ids), head.config.features if number == 0 else eagle_heads.D)
+        for _ in range(2):
+            found = head.run(packed, given, own=number > 0)
+            plain = head._run(packed, given, number > 0, False)
+            torch.testing.assert_close(found.logits, plain.logits)
+            torch.testing.assert_close(found.states, plain.states)
+        if number == 0:
+            slots.keep(0, 9)
+            slots.keep(1, 5)

@@ -214,9 +214,8 @@ class TensorHead(Head):
         ]
         self._rope = weights.layer(0).attention.rope
         self._cos, self._sin = signed(*rotation(weights.rotary(), length), self.dtype, self.device)
-        plain = all(layer.experts is None for layer in map(weights.layer, range(self.config.layers)))
-        plain &= all(shape.value_dim for shape in self.shapes.values())
-        self._recorder = Recorder.on(self.device) if plain else None  # as for `RecordedDecoder`
+        # layers by a recipe may have experts or latent attention
+        self._recorder = Recorder.on(self.device) if self.config.recipe is None else None
 
     def new_cache(self, slots: int) -> Slots:
         return KVCache(self.shapes, slots=slots, capacity=self.length, dtype=self.dtype, device=self.device)
