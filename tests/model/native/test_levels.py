@@ -186,10 +186,12 @@ def with_all_experts(config: Any) -> Any:
     return config
 
 
-LIMITS = {"float32": 1e-5, "bfloat16": 0.02, "int8": 1e-5, "int4": 1e-5}
-"""Of the largest logit. Products of integers are exact; what is left is the order of float32 sums between them."""
+LIMITS = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.02, "int4": 0.02}
+"""Of the largest logit. Where the last bit of a sum differs, an activation may be rounded to the next code."""
 BY_TILES = 0.05
 """The same where tiles attend: they take queries and weights in bf16, and what follows is rounded to other codes."""
+SAME_BITS = ("avx2", "avx-vnni", "avx512", "avx512-bf16", "amx")
+"""Levels whose forwards in int8 and int4 have the same bits, where no tiles attend."""
 
 
 @pytest.mark.parametrize(
@@ -219,6 +221,7 @@ def test_forwards_agree_and_rows_have_the_same_bits_in_any_company(
             begin += piece
         return torch.cat(found).numpy()
 
+    torch.manual_seed(0)  # some parameters are drawn by transformers
     model = random_model(config, getattr(torch, dtype))
     results, company = each(lambda: logits(model, 40)), each(lambda: logits(model, 1, 2, 20, 17))
     for level, result in results.items():
@@ -228,5 +231,8 @@ def test_forwards_agree_and_rows_have_the_same_bits_in_any_company(
         results = each(lambda: logits(model, 40))
     first = results["avx2"] if "avx2" in results else next(iter(results.values()))
     for level, result in results.items():
-        limit = BY_TILES if heads_of_32 and level == "amx" else LIMITS[weights]
+        by_tiles = heads_of_32 and level == "amx"
+        if "int" in weights and level in SAME_BITS and not by_tiles:
+            np.testing.assert_array_equal(result, first, err_msg=level)
+        limit = BY_TILES if by_tiles else LIMITS[weights]
         np.testing.assert_allclose(result, first, rtol=0, atol=limit * np.abs(first).max(), err_msg=level)
