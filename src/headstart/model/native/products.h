@@ -273,6 +273,17 @@ inline void fetch_tile(const uint8_t *w) {
     for (int64_t line = 0; line < 1024; line += 64) __builtin_prefetch(w + TILES_AHEAD + line);
 }
 
+// The sums in tile S += those of the rows in tile 4 with the weights at `from`, by way of tile W: numbers that must be literal.
+// Each tile's fetching stands before its own loads. Where that of four tiles came first, their 64 lines took all places that the
+// processor has for lines under way, the loads waited for them, and one row of bf16 read at 0.79 of a plain read instead of 0.92.
+#define TILE_STEP(S, W, from)         \
+    fetch_tile(from);                 \
+    _tile_loadd(W, from, 64);         \
+    if (KIND == INT8)                 \
+        _tile_dpbusd(S, 4, W);        \
+    else                              \
+        _tile_dpbf16ps(S, 4, W)
+
 template <int KIND>
 inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_t *w0, const uint8_t *w1, int64_t steps,
                         int32_t (*sums)[256]) {
@@ -302,18 +313,9 @@ inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_
         _tile_stored(3, sums[3], 64);
     } else {
         for (int64_t s = 0; s < steps; s++) {
-            fetch_tile(w0 + s * 1024);
-            fetch_tile(w1 + s * 1024);
             _tile_loadd(4, x + s * 64, stride);
-            _tile_loadd(6, w0 + s * 1024, 64);
-            _tile_loadd(7, w1 + s * 1024, 64);
-            if (KIND == INT8) {
-                _tile_dpbusd(0, 4, 6);
-                _tile_dpbusd(1, 4, 7);
-            } else {
-                _tile_dpbf16ps(0, 4, 6);
-                _tile_dpbf16ps(1, 4, 7);
-            }
+            TILE_STEP(0, 6, w0 + s * 1024);
+            TILE_STEP(1, 7, w1 + s * 1024);
         }
     }
     _tile_stored(0, sums[0], 64);
@@ -328,31 +330,20 @@ inline void tile_four(const uint8_t *x, int64_t stride, const uint8_t *w, int64_
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t s = 0; s < steps; s++) {
-        for (int64_t panel = 0; panel < 4; panel++) fetch_tile(w + panel * bytes + s * 1024);
+    for (int64_t s = 0; s < steps; s++, w += 1024) {
         _tile_loadd(4, x + s * 64, stride);
-        _tile_loadd(5, w + s * 1024, 64);
-        _tile_loadd(6, w + bytes + s * 1024, 64);
-        _tile_loadd(7, w + 2 * bytes + s * 1024, 64);
-        if (KIND == INT8) {
-            _tile_dpbusd(0, 4, 5);
-            _tile_dpbusd(1, 4, 6);
-            _tile_dpbusd(2, 4, 7);
-            _tile_loadd(5, w + 3 * bytes + s * 1024, 64);
-            _tile_dpbusd(3, 4, 5);
-        } else {
-            _tile_dpbf16ps(0, 4, 5);
-            _tile_dpbf16ps(1, 4, 6);
-            _tile_dpbf16ps(2, 4, 7);
-            _tile_loadd(5, w + 3 * bytes + s * 1024, 64);
-            _tile_dpbf16ps(3, 4, 5);
-        }
+        TILE_STEP(0, 5, w);
+        TILE_STEP(1, 6, w + bytes);
+        TILE_STEP(2, 7, w + 2 * bytes);
+        TILE_STEP(3, 5, w + 3 * bytes);
     }
     _tile_stored(0, sums[0], 64);
     _tile_stored(1, sums[1], 64);
     _tile_stored(2, sums[2], 64);
     _tile_stored(3, sums[3], 64);
 }
+
+#undef TILE_STEP
 
 // The sums of one row with sixteen outputs, as a result.
 template <int KIND>
