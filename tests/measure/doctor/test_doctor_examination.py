@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from support.byte_models import save_model
+from support.gguf_files import Q, write
+from support.gguf_mixtures import MIXTURES
+from support.gguf_models import made
 from support.tiny import random_model
 
 import headstart as hs
@@ -19,19 +22,21 @@ from headstart.base.prompt_sets import Chat, PromptItem
 from headstart.drafters.ngram import NgramDrafter
 from headstart.loading import advice
 from headstart.loading import pacing as making
+from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.doctor import measuring
 from headstart.measure.doctor import memory as needs
 from headstart.measure.doctor import question as asking
 from headstart.measure.doctor.candidates import Candidate
-from headstart.measure.doctor.examination import Examination, examine
+from headstart.measure.doctor.examination import Examination, _reading, examine
 from headstart.measure.doctor.facts import markdown, not_measured, record, target_facts, warning
 from headstart.measure.doctor.measuring import Sample, affordable, by_prompt, measure_candidate, spread
 from headstart.measure.doctor.memory import inspect
 from headstart.measure.doctor.question import Clock, Question, Setup
 from headstart.measure.doctor.trials import Trials
 from headstart.measure.doctor.verdict import Ranked, Recommendation, decide
-from headstart.model import int4
+from headstart.model import int4, native
+from headstart.model.gguf.files import open_gguf
 from headstart.pacing import FixedPacing
 from headstart.types import Sampling
 
@@ -56,6 +61,16 @@ def quiet(what: str, share: float) -> None:
 
 def by_name(examination: Examination) -> dict[str, object]:
     return {one.candidate.name: one.result for one in examination.inspected}
+
+
+@pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
+def test_of_a_file_of_experts_a_forward_reads_those_that_are_chosen(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", made(MIXTURES["qwen3_moe"]()), kind=Q.Q8_0)
+    mixture, read = _reading(Checkpoint(path, "target", device=torch.device("cpu"), dtype="float32"), None)
+    assert mixture is not None
+    tensors = open_gguf(path).tensors
+    parts = {name: 3 / 8 if "_exps." in name else float(name != "token_embd.weight") for name in tensors}
+    assert read == pytest.approx(sum(part * tensors[name].data.nbytes for name, part in parts.items()), rel=0.01)
 
 
 def test_a_mixture_of_experts_is_told_with_what_more_rows_read(tiny: Callable[..., str]) -> None:

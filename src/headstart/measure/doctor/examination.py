@@ -141,7 +141,7 @@ def _reading(checkpoint: Checkpoint, quantize: str | None) -> tuple[Mixture | No
     met = 1.0 if mixture is None else mixture.met
     stored = checkpoint.bytes_read(quantize)
     if stored is not None:
-        return mixture, int(met * stored)
+        return mixture, stored  # which counts the chosen experts alone
     return mixture, bytes_read(checkpoint.config, checkpoint.weight_bytes, checkpoint.dtype, quantize, met)
 
 
