@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Protocol
@@ -14,6 +16,7 @@ import headstart as hs
 from headstart.drafters.cascade import Cascade
 from headstart.drafters.ngram import NgramDrafter
 from headstart.loading.assembly import assemble
+from headstart.model.recorded.graphs import Recorder
 
 PLAIN, ASSISTED = "transformers generate", "transformers assisted"
 OURS, DRAFTED, NGRAM = "headstart plain", "headstart draft LM", "headstart ngram"
@@ -118,6 +121,48 @@ def contenders_for(target: str, drafter: str, *, k: int, dtype: str, device: str
         Headstart(BOTH, both, place),
     ]
     return sides, model, assistant
+
+
+def more_contenders(
+    target: str, drafter: str, head: str, *, k: int, dtype: str, device: torch.device
+) -> list[Contender]:
+    """Engines of headstart alone, on one more copy of the target: drafts of always K tokens and paced ones. On a GPU
+    some of them again whose kernels are launched one by one."""
+    made: list[Contender] = []
+    fixed = {"pacing": "fixed", "num_speculative_tokens": k, "draft_tree": "none"}
+    ways: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+        ("plain", "none", {}),
+        (f"ngram, K={k}", "ngram", {**fixed, "draft_tree": "auto"}),
+        ("ngram, paced", "ngram", {}),
+        (f"draft LM, K={k}", drafter, fixed),
+        ("draft LM, paced", drafter, {}),
+        (f"EAGLE-3, K={k}", head, fixed),
+        ("EAGLE-3, paced", head, {}),
+        ("auto", "auto", {}),
+    )
+    for launched in (False, True) if device.type == "cuda" else (False,):
+        with launched_one_by_one() if launched else nullcontext():
+            model = hs.Target(directory(target, "target"), device=device, dtype=dtype)
+            for name, drafts, options in ways:
+                if not launched or name == "plain" or name.endswith(f"K={k}"):
+                    engine = model.engine(drafts, max_batch_size=1, **options)
+                    label = f"headstart {name}{LAUNCHED if launched else ''}"
+                    made.append(Headstart(label, engine, device))
+    return made
+
+
+LAUNCHED = ", launched one by one"
+
+
+@contextmanager
+def launched_one_by_one() -> Iterator[None]:
+    """Within, models are loaded whose forwards are not recorded."""
+    kept = Recorder.__dict__["on"]
+    Recorder.on = classmethod(lambda _cls, _device: None)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        Recorder.on = kept  # type: ignore[method-assign]
 
 
 def directory(name: str, role: str) -> str:

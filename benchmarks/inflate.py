@@ -80,25 +80,26 @@ class Size:
             )
 
 
-def inflate(source: dict[str, Tensor], old: Any, size: Size, seed: int = 0) -> dict[str, Tensor]:
+def inflate(source: dict[str, Tensor], old: Any, size: Size, seed: int = 0, device: str = "cpu") -> dict[str, Tensor]:
     """The weights of the larger Llama: bf16, but norm gains float32, for sqrt(h/H) need not be a bf16 number.
 
-    source: the small model's state dict; old: its `LlamaConfig`. A tied lm_head is left out, as in the source.
+    source: the small model's state dict; old: its `LlamaConfig`. A tied lm_head is left out, as in the source. device:
+    where they are made; the random numbers are of its kind.
     """
     size.check_from(Size.of(old))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     gain_scale = math.sqrt(old.hidden_size / size.hidden)
     weights: dict[str, Tensor] = {}
     for name, shape in _shapes(size, old.vocab_size, old.head_dim, tied=old.tie_word_embeddings):
         small = source.get(name)
         if name.endswith("norm.weight"):
-            gains = torch.rand(shape, generator=generator) + 0.5
+            gains = torch.rand(shape, generator=generator, device=device) + 0.5
             if small is not None:
                 gains[: len(small)] = small.float() * gain_scale
             weights[name] = gains
             continue
         silent = name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight"))
-        large = torch.zeros(shape, dtype=torch.bfloat16)
+        large = torch.zeros(shape, dtype=torch.bfloat16, device=device)
         if not silent:
             large.normal_(std=STD, generator=generator)
         if small is not None:
@@ -144,13 +145,15 @@ def inflated_config(old: Any, size: Size, label: str) -> LlamaConfig:
     return LlamaConfig(**fields)
 
 
-def inflate_checkpoint(source: Path, out: Path, size: Size, seed: int = 0) -> tuple[int, float]:
+def inflate_checkpoint(source: Path, out: Path, size: Size, seed: int = 0, device: str = "cpu") -> tuple[int, float]:
     """Read `source`, write `out`, and return the number of parameters and the largest difference of the logits.
 
     The difference is between float32 forwards of the two *written* checkpoints over a piece of code. Raises
     `ValueError` for a model or a size that cannot be inflated and `ArithmeticError` if the difference is above 1e-4.
     """
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager").eval()
+    model = (
+        AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager").to(device).eval()
+    )
     old = model.config
     if old.model_type != "llama" or old.attention_bias or old.mlp_bias:
         raise ValueError(f"{source} is a {old.model_type}; only Llama models without biases can be inflated")
@@ -158,7 +161,7 @@ def inflate_checkpoint(source: Path, out: Path, size: Size, seed: int = 0) -> tu
     for name, weight in stored.items():
         if not name.endswith("norm.weight") and not torch.equal(weight, weight.bfloat16().float()):
             raise ValueError(f"{name} is not exact in bf16: save the source in bf16 first")
-    weights = inflate(stored, old, size, seed)
+    weights = inflate(stored, old, size, seed, device)
     parameters = sum(weight.numel() for weight in weights.values())
 
     tokenizer = AutoTokenizer.from_pretrained(source)
@@ -168,7 +171,7 @@ def inflate_checkpoint(source: Path, out: Path, size: Size, seed: int = 0) -> tu
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     del weights
 
-    difference = logits_difference(model, out, torch.tensor([tokenizer(SAMPLE)["input_ids"]]))
+    difference = logits_difference(model, out, torch.tensor([tokenizer(SAMPLE)["input_ids"]], device=device))
     if not difference <= TOLERANCE:
         raise ArithmeticError(f"the inflated logits differ from the source's by {difference:.1e}, above {TOLERANCE}")
     return parameters, difference
@@ -177,7 +180,8 @@ def inflate_checkpoint(source: Path, out: Path, size: Size, seed: int = 0) -> tu
 @torch.inference_mode()
 def logits_difference(model: Any, out: Path, ids: Tensor) -> float:
     """Largest absolute difference between the logits of `model` and of the checkpoint in `out`, both float32."""
-    large = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager").eval()
+    large = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager")
+    large = large.to(ids.device).eval()
     found: Tensor = large(ids).logits
     return float((found - model(ids).logits).abs().max())
 
@@ -189,13 +193,14 @@ def main(argv: list[str] | None = None) -> None:
     for name in ("hidden", "layers", "intermediate", "heads", "kv-heads"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0, help="of the random weights that are added")
+    parser.add_argument("--device", default="cpu", help="where it is made: a GPU makes large ones sooner (%(default)s)")
     args = parser.parse_args(argv)
     if (args.out / "config.json").exists():
         parser.error(f"{args.out} already holds a model")
     logging.disable_progress_bar()
     size = Size(args.hidden, args.layers, args.intermediate, args.heads, args.kv_heads)
     try:
-        parameters, difference = inflate_checkpoint(args.source, args.out, size, args.seed)
+        parameters, difference = inflate_checkpoint(args.source, args.out, size, args.seed, args.device)
     except (OSError, ValueError, ArithmeticError) as error:
         parser.error(str(error))
     print(json.dumps({"parameters": parameters, **asdict(size), "largest_logit_difference": difference}))

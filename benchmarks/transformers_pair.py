@@ -1,6 +1,6 @@
 """headstart against transformers on the same weights, paired: one process, turn by turn, prompt by prompt.
 
-    python benchmarks/transformers_pair.py --target bundled --drafter bundled --prompts FILE
+    python benchmarks/transformers_pair.py --target bundled --drafter bundled --prompts FILE [--head bundled]
 
 Batch 1, greedy, exactly --max-tokens new tokens on both sides (no end-of-text), prefill included. Each prompt goes
 to every contender before the next prompt, in an order that rotates, so that a machine that slows down slows all of
@@ -20,7 +20,21 @@ from statistics import median
 from typing import Any
 
 import torch
-from contenders import ASSISTED, BOTH, DRAFTED, NGRAM, OURS, PLAIN, Contender, Sample, contenders_for, directory
+from contenders import (
+    ASSISTED,
+    BOTH,
+    DRAFTED,
+    LAUNCHED,
+    NGRAM,
+    OURS,
+    PLAIN,
+    Contender,
+    Sample,
+    contenders_for,
+    directory,
+    more_contenders,
+)
+from forward import by_rows
 from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
@@ -43,6 +57,8 @@ RATIOS = (
     (BOTH, ASSISTED),
     (BOTH, OURS),
 )
+
+FORWARDS = (OURS, OURS + LAUNCHED)
 
 
 @dataclass(frozen=True)
@@ -75,7 +91,8 @@ def paired(
     rounds: int,
     watch: Callable[[range], Any] = iter,
 ) -> dict[str, Result]:
-    """Every contender on every prompt, `rounds` times, taking turns; one round before that is not counted."""
+    """Every contender on every prompt, `rounds` times, taking turns; one prompt before that is not counted. On a GPU
+    the first round is still one in which shapes are met for the first time."""
     for contender in contenders:
         contender.complete(prompts[0], new_tokens)
     found: dict[str, list[list[Sample]]] = {c.name: [[] for _ in range(rounds)] for c in contenders}
@@ -101,7 +118,9 @@ def spread(values: Sequence[float], form: str) -> str:
 
 def ratios(results: dict[str, Result]) -> dict[str, list[float]]:
     """Speed of one contender over another, round by round."""
-    return {f"{a} / {b}": [x / y for x, y in zip(results[a].speeds, results[b].speeds, strict=True)] for a, b in RATIOS}
+    ours = ((name, PLAIN) for name in results if name.startswith("headstart"))
+    named = [(a, b) for a, b in dict.fromkeys((*RATIOS, *ours)) if {a, b} <= results.keys()]
+    return {f"{a} / {b}": [x / y for x, y in zip(results[a].speeds, results[b].speeds, strict=True)] for a, b in named}
 
 
 def report(console: Console, results: dict[str, Result], dtype: str, title: str, notes: Sequence[str]) -> None:
@@ -136,6 +155,10 @@ def as_json(results: dict[str, Result], facts: dict[str, Any], provenance: Prove
     return {**facts, "contenders": rows, "ratios": ratios(results), "provenance": asdict(provenance)}
 
 
+def in_words(forwards: dict[int, float]) -> str:
+    return ", ".join(f"{rows}: {1e3 * seconds:.2f}" for rows, seconds in forwards.items())
+
+
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--target", default="bundled", help='directory or hub id of the target, or "bundled"')
@@ -147,6 +170,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--head", help="directory of an EAGLE-3 head: more engines of headstart, paced and not")
     parser.add_argument("--threads", type=int, help="of torch (its own choice)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the JSON goes")
     args = parser.parse_args(argv)
@@ -169,6 +193,12 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(str(error)) from error
     provenance = Provenance.now("headstart", "torch", "transformers")
     sides, model, assistant = contenders_for(args.target, args.drafter, k=args.k, dtype=args.dtype, device=args.device)
+    forwards = None
+    if args.head:
+        names = {"k": args.k, "dtype": args.dtype, "device": model.device}
+        head = directory(args.head, "eagle3")
+        sides = [*sides[:2], *more_contenders(args.target, directory(args.drafter, "draft"), head, **names)]
+        forwards = {side.name: by_rows(side.engine.target, 300, 9) for side in sides if side.name in FORWARDS}
     context = min(m.config.get_text_config().max_position_embeddings for m in (model, assistant))
     tokenizer = AutoTokenizer.from_pretrained(directory(args.target, "target"))
     prompts, dropped = fitting(given, tokenizer, context - args.max_tokens - args.k - 1, args.limit)
@@ -188,13 +218,15 @@ def main(argv: list[str] | None = None) -> None:
         "prompts": {"file": args.prompts.name, "used": len(prompts), "too_long": dropped},
         "new_tokens": args.max_tokens,
         "rounds": args.rounds,
+        "seconds_of_a_forward_by_rows": forwards,
     }
     title = (
         f"{label}{' (inflated models)' if inflated else ''}: {model.num_parameters() / 1e6:.1f}M target, "
         f"{assistant.num_parameters() / 1e6:.1f}M draft, K={args.k}; {dtype}, batch 1, greedy"
     )
     used = f"{len(prompts)} prompts of {args.prompts.name} ({dropped} too long), {args.max_tokens} new tokens each, "
-    report(console, results, dtype, title, [used + f"{args.rounds} rounds", *provenance.lines()])
+    notes = [f"ms of a forward by rows, {name}: {in_words(found)}" for name, found in (forwards or {}).items()]
+    report(console, results, dtype, title, [used + f"{args.rounds} rounds", *notes, *provenance.lines()])
     path = results_file(args.results, f"transformers_pair-{label.replace(' ', '_')}-{dtype}")
     path.write_text(json.dumps(as_json(results, facts, provenance), indent=1) + "\n")
     console.print(f"written: {path.name}", highlight=False)

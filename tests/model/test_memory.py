@@ -24,7 +24,7 @@ from headstart.model.memory import bytes_of, free_bytes, mapped_checkpoints, rel
 from headstart.model.native.memory import aligned
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.model.threads import use_threads
+from headstart.model.threads import threads, use_threads
 
 
 def test_shared_memory_counts_once() -> None:
@@ -143,3 +143,17 @@ def test_what_a_forward_takes_for_its_rows(name: str) -> None:
     taken = forward_bytes(config, torch.float32, torch.device("cpu"), rows=rows, length=256)
     kept = cache_bytes(runner.shapes, runner._decoder.states, slots=8, capacity=256, dtype=torch.float32)
     assert 0.6 * (grown - kept) < taken < 1.6 * grown, (grown, kept, taken)
+
+
+def test_attention_by_tiles_counts() -> None:
+    """It is of bf16 alone. Latent rows of 576 numbers take a thread nearly two megabytes."""
+    config = MIXTURES["glm4_moe_lite"]()
+    config.kv_lora_rank, config.qk_rope_head_dim = 512, 64
+    if not native.available():
+        pytest.skip("no row kernels here")
+    room = 4 * (4 * (288 * 16 + 16 * 576) + 4 * (64 * 576 + 128 * 576)) * threads()
+    float32, bf16 = (
+        forward_bytes(config, dtype, torch.device("cpu"), rows=1, length=256)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert float32 < room <= bf16 < float32 + room

@@ -135,6 +135,12 @@ MIXTURES: dict[str, Callable[[], Any]] = {
         )
     ),
     "glm4_moe_lite": lambda: tf.Glm4MoeLiteConfig(**_sizes(**_LATENT, **_ROUTED)),
+    "mistral4": lambda: tf.Mistral4Config(
+        **_sizes(
+            **_LATENT, **_ROUTED, first_k_dense_replace=1, n_group=4, topk_group=2,
+            rope_parameters={**_SCALED, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.7},
+        )
+    ),
     "youtu": lambda: tf.YoutuConfig(**_sizes(**_LATENT)),
     "kimi_linear": lambda: tf.KimiLinearConfig(
         **_sizes(
@@ -222,6 +228,8 @@ def metadata(config: Any) -> dict[str, Any]:
         }
     if kind in ("deepseek_v3", "glm4_moe_lite"):
         found["expert_gating_func"] = int(gguf.ExpertGatingFuncType.SIGMOID)
+    if kind == "mistral4":
+        found["attention.temperature_length"] = config.rope_parameters["original_max_position_embeddings"]
     if kind == "nemotron_h":
         found["expert_shared_feed_forward_length"] = config.moe_shared_expert_intermediate_size
     if kind == "ernie4_5_moe":
@@ -237,7 +245,7 @@ def metadata(config: Any) -> dict[str, Any]:
     return found
 
 
-_OF_DEEPSEEK = ("youtu", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
+_OF_DEEPSEEK = ("youtu", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4")
 
 
 def _of_latent(config: Any) -> dict[str, Any]:

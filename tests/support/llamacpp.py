@@ -85,7 +85,7 @@ FLOATS |= {name: config for name, config in MIXTURES.items() if name not in _NOT
     # llama.cpp knows by the number of layers that queries are of full rank; and the original's norms within attention
     # have this epsilon, whatever the others have
     "deepseek_v2": mixture("deepseek_v2", num_hidden_layers=27, rms_norm_eps=1e-6),
-    **{name: mixture(name, rms_norm_eps=1e-6) for name in ("deepseek_v3", "glm4_moe_lite", "youtu")},
+    **{name: mixture(name, rms_norm_eps=1e-6) for name in ("deepseek_v3", "glm4_moe_lite", "mistral4", "youtu")},
     "kimi_linear": mixture(
         "kimi_linear", rms_norm_eps=1e-6, layer_types=["linear_attention", "full_attention", "linear_attention"]
     ),

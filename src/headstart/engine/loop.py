@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headstart.drafters import Observation
@@ -218,11 +219,12 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self._laps[name] = self._laps.get(name, 0.0) + now - self._last
+        self._laps[name] = now - self._last
         self._last = now
 
-    @property
+    @cached_property
     def seconds(self) -> Seconds:
+        """After the last lap; one value for all requests."""
         return Seconds(**self._laps)
 
     @property

@@ -53,7 +53,7 @@ class Provenance:
 
     def rows(self) -> dict[str, str]:
         """For a reader: what it is called, and its value."""
-        threads = "" if self.threads is None else f", {self.threads} threads"
+        threads = "" if self.threads is None else f", {self.threads} thread" + "s" * (self.threads != 1)
         moment = self.date.replace("T", " ").replace("+00:00", " UTC")
         return {
             "command": self.command,

@@ -9,7 +9,7 @@ without draft, a decode step one with a single committed token: there are no oth
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -49,6 +49,9 @@ class Segment:
 class Packed:
     """The rows of one forward: their token ids, positions and which of them are judged, as lists; and as tensors
     ids [1, M], positions [1, M], judged [R], and the masks, for forwards that want those."""
+
+    attends: Callable[..., Tensor] | None = None
+    """What attends instead of `attention.attend_packed`, of the same layer, query, keys and values, and scores."""
 
     def __init__(self, segments: Sequence[Segment], cache: Slots, dtype: torch.dtype, device: torch.device) -> None:
         self.segments = segments

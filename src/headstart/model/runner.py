@@ -16,6 +16,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model import int4
 from headstart.model.cache import LayerShape, Slots, cache_bytes
 from headstart.model.decoders import Decoder
+from headstart.model.decoders.attention import any_length
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
@@ -37,6 +38,15 @@ log = logging.getLogger(__name__)
 
 DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
+
+
+def decoders_on(device: torch.device) -> tuple[type[Decoder], ...]:
+    """Those that may run a model there, in their order."""
+    if device.type != "cuda":
+        return DECODERS
+    from headstart.model.recorded.graphs import RecordedDecoder  # of no use elsewhere
+
+    return (RecordedDecoder, *DECODERS)
 
 
 class ModelRunner:
@@ -128,7 +138,7 @@ class ModelRunner:
 
     def _build(self, wanted: str, quantize: str | None, shapes: Mapping[int, LayerShape]) -> Decoder:
         length = max(self.max_length, CAPACITY)
-        for kind in DECODERS:
+        for kind in decoders_on(self.device):
             if wanted in ("auto", kind.name):
                 decoder = kind.build(self.model, shapes, length=length, quantize=quantize, packed=self._packed)
                 if decoder is not None:
@@ -223,4 +233,5 @@ class ModelRunner:
         Writes scratch beyond each slot's length; commits nothing (see `Slots.keep`). layers: run only so many of
         the first ones, then final norm and head (where `can_exit`).
         """
-        return self._decoder.run(Packed(segments, cache, self.dtype, self.device), taps, layers)
+        with any_length(self.device):
+            return self._decoder.run(Packed(segments, cache, self.dtype, self.device), taps, layers)

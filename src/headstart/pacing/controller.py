@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headstart.pacing import Pacing, Plan
-from headstart.pacing.constants import HORIZON_STEPS, SETTLED_STEPS
+from headstart.pacing.constants import HORIZON_STEPS, REFRESH_STEPS, SETTLED_STEPS
 from headstart.pacing.costs import CurrentCosts
-from headstart.pacing.group import Asked, Group, RowState
+from headstart.pacing.group import NOTHING_ASKED, Asked, Group, RowState
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.theory.costs import StepCosts
@@ -84,6 +84,10 @@ class AdaptivePacing(Pacing):
 
     def plan(self, rows: Sequence[Row]) -> AdaptivePlan:
         start = self._clock()
+        standing = self._shared.standing(rows)
+        if standing is not None:
+            every = SETTLED_STEPS if any(budget.nodes for budget in standing) else REFRESH_STEPS
+            return self._plan_of(rows, standing, {}, len(rows) > 1 and self._measures_next(every), start)
         budgets: dict[int, Budget] = {}
         tried: dict[int, int] = {}
         shared: list[tuple[Row, RowState]] = []
@@ -103,13 +107,18 @@ class AdaptivePacing(Pacing):
             budgets[row.request] = budget
             if together.tried is not None:
                 tried[row.request] = together.tried
-        if together.decided and together.tried is None and not self._shared.costs.doubtful:
+        if together.decided and not self._shared.costs.doubtful:
             self._shared.decided_in(self._clock() - start, len(shared))
         # A batch's decision stands for several steps, each of which says as much
-        teaches = (together.decided or len(shared) > 1) and self._measures_next()
+        teaches = (together.decided or len(shared) > 1) and self._measures_next(SETTLED_STEPS)
+        return self._plan_of(rows, [budgets[row.request] for row in rows], tried, teaches, start)
+
+    def _plan_of(
+        self, rows: Sequence[Row], budgets: Sequence[Budget], tried: Mapping[int, int], teaches: bool, start: float
+    ) -> AdaptivePlan:
         sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()
         return AdaptivePlan(
-            [budgets[row.request] for row in rows],
+            budgets,
             tried=tried,
             teaches_costs=teaches,
             sampled=frozenset(sampled),
@@ -122,17 +131,25 @@ class AdaptivePacing(Pacing):
         state = self._states[row.request] = RowState(group)
         return state
 
-    def _measures_next(self) -> bool:
+    def _measures_next(self, every: int) -> bool:
+        """Whether costs are learnt from this step: at first from each, then from every so many."""
         self._seen += 1
-        return self._seen <= HORIZON_STEPS or self._seen % SETTLED_STEPS == 0
+        return self._seen <= HORIZON_STEPS or self._seen % every == 0
 
     def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         assert isinstance(plan, AdaptivePlan), "observe() takes what plan() returned"
         start = self._clock()
-        asked = [self._states[step.request].learn(step, self._sources, plan.tried.get(step.request)) for step in steps]
+        drafting = any(step.budget.nodes for step in steps)
+        asked = [NOTHING_ASKED] * len(steps)
+        if drafting:
+            asked = [
+                self._states[step.request].learn(step, self._sources, plan.tried.get(step.request)) for step in steps
+            ]
+        for step in steps:
+            for belief in self._states[step.request].beliefs:
+                belief.drift(len(step.tokens))
         if plan.teaches_costs:
             self._learn_costs(plan, steps, asked)
-        drafting = any(step.budget.nodes for step in steps)
         seconds = plan.seconds + self._clock() - start
         self._shared.costs.observe_thinking(len(steps), drafting, seconds, tried=bool(plan.tried))
 
@@ -191,4 +208,5 @@ class AdaptivePacing(Pacing):
         return source.levels(step.budget.max_nodes.get(source.name, 0)) if source.drafts_trees else step.draft.guesses
 
     def release(self, request: int) -> None:
+        self._shared.end_decision()
         self._states.pop(request, None)

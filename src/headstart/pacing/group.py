@@ -74,8 +74,6 @@ class RowState:
             asked = self._learn_used(step, sources)
             if tried is not None and step.draft.source == sources[tried].name:
                 self.group.refund(step)
-        for belief in self.beliefs:
-            belief.drift(len(step.tokens))
         return asked
 
     def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
@@ -138,9 +136,25 @@ class Group:
         self._names = tuple(source.name for source in sources)
         self._probe = Probe(sources, costs, self.priors, lasting=lasting)
         self._rate = 0.0
-        self._decided: tuple[object, list[Budget]] = (None, [])
+        self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
         self._held = self._holds = 0
         self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
+
+    def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
+        """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
+        and stands as it is: most steps, at a tenth of what `plan` takes. None where it does not."""
+        (batch, requests), budgets = self._decided
+        if self._held >= self._holds or not batch == len(requests) == len(rows) or self.costs.doubtful:
+            return None
+        for row, request, budget in zip(rows, requests, budgets, strict=True):
+            if row.request != request or row.room < max(1, budget.nodes):
+                return None
+        self._held += 1
+        return budgets
+
+    def end_decision(self) -> None:
+        """The last decision stands no longer: a request has ended."""
+        self._holds = 0
 
     def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> GroupPlan:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
@@ -149,12 +163,12 @@ class Group:
         if self.costs.doubtful:
             self._holds = 0
             return GroupPlan([Budget(0, MEASURING)] * len(rows), decided=True)
-        asked = batch, [row.request for row, _ in rows]
+        asked = [row.request for row, _ in rows]
         tried = None
-        decides = self._held >= self._holds or self._decided[0] != asked
+        decides = self._held >= self._holds or self._decided[0] != (batch, asked)
         if decides:
             budgets, standing, tried = self._decide(rows, batch, extra)
-            self._decided = asked, standing
+            self._decided = (batch, asked), standing
             self._held = 0
         else:
             self._held += 1
@@ -172,6 +186,12 @@ class Group:
         share = self._deciding / self.costs.step_now(batch) / PRECISION
         self._holds = max(self._holds, min(int(share), REFRESH_STEPS - 1))
 
+    def _decision(self, batch: int) -> float:
+        """Seconds of a decision on a batch, as costs are: without the level that all of them share."""
+        if not self._deciding or batch < 2:
+            return 0.0
+        return self._deciding * self.costs.step(batch, self.costs.rows(batch)) / self.costs.step_now(batch)
+
     def refund(self, step: Step) -> None:
         """Give back to the allowance what a trial saved: the allowance pays for what trials lose, not for their whole
         price."""
@@ -187,7 +207,7 @@ class Group:
         options = [self._options(row, state) for row, state in rows]
         choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
-        verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held)
+        verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
         states = [state for _, state in rows]
         at_rest = functools.cache(functools.partial(self._resting, batch=batch, verdict=verdict))
         budgets = standing = [
@@ -204,11 +224,11 @@ class Group:
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
         """Further steps for which these budgets stand: deciding costs as much as a tenth of a small model's step.
 
-        A batch's stand for one step more with every two rows. Drafts of a lone row are decided in every step. "No
-        drafts" stands until the next trial is due, within bounds, and for long where no source could pay even if every
-        guess were right.
+        A batch's drafts, and what is drafted after a trial, stand for one step more with every two rows. Drafts of a
+        lone row are decided in every step. "No drafts" stands until the next trial is due, within bounds, and for long
+        where no source could pay even if every guess were right.
         """
-        if len(budgets) > 1 and any(budget.nodes for budget in budgets):
+        if len(budgets) > 1 and (verdict.place is not None or any(budget.nodes for budget in budgets)):
             return min(SETTLED_STEPS, len(budgets) // 2)
         if verdict.place is not None or budgets[0].nodes:
             return 0

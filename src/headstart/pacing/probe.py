@@ -54,9 +54,16 @@ class Probe:
         self._passed_steps = 0  # since the verdict
 
     def decide(
-        self, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool, passed_steps: int
+        self,
+        options: Sequence[Sequence[DraftOption]],
+        choice: Choice,
+        batch: int,
+        sampled: bool,
+        passed_steps: int,
+        deciding: float = 0.0,
     ) -> Verdict:
-        """Whether to try a source that drafts nothing for some row. passed_steps: since the last decision."""
+        """Whether to try a source that drafts nothing for some row. passed_steps: since the last decision. deciding:
+        seconds of a decision, to which every trial leads."""
         self._age += passed_steps
         if self._age >= HORIZON_STEPS:
             self._useful.clear()
@@ -72,7 +79,7 @@ class Probe:
         if asked == self._asked and self._passed_steps < min(last.due_steps / 2, REFRESH_STEPS):
             return Verdict(None, last.interval_steps, last.due_steps - self._passed_steps)
         self._asked = asked
-        self._verdict = self._judge(idle, options, choice, batch, sampled)
+        self._verdict = self._judge(idle, options, choice, batch, sampled, deciding)
         self._passed_steps = 0
         return self._verdict
 
@@ -83,9 +90,10 @@ class Probe:
         choice: Choice,
         batch: int,
         sampled: bool,
+        deciding: float,
     ) -> Verdict:
         candidates = [place for place in idle if self._unknown(place) or self.can_pay(place, batch, sampled)]
-        losses = {place: self._loss(place, options, choice, batch, sampled) for place in candidates}
+        losses = {place: deciding + self._loss(place, options, choice, batch, sampled) for place in candidates}
         if not losses:
             return NO_TRIAL
         place = min(losses, key=lambda each: losses[each])

@@ -117,7 +117,7 @@ def test_gate_and_up_of_experts_may_be_one_tensor(tmp_path: Path) -> None:
     assert torch.equal(run(path)[0], apart)
 
 
-LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
+LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4", "youtu"]
 
 
 @pytest.mark.parametrize("name", LATENT)

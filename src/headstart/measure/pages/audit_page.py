@@ -38,7 +38,11 @@ def audit_page(record: Mapping[str, Any]) -> Page:
                 page.text(reason)
             show(page, parts[name])
     page.heading("Made by")
-    page.facts({name: _words(value) for name, value in record["provenance"].items() if name != "command"})
+    made = {
+        name: _words(value) for name, value in record["provenance"].items() if name != "command" and value is not None
+    }
+    made["date"] = made["date"].replace("T", " ").replace("+00:00", " UTC")
+    page.facts(made)
     page.code(str(record["provenance"]["command"]))
     page.heading("Settings")
     page.code(json.dumps(record["settings"], indent=1, ensure_ascii=False))

@@ -8,7 +8,7 @@ The batch is the one that the forward was begun with (`attending`): some layers 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +84,8 @@ def attend_packed(
 
     new: keys and values; None where those of this layer are stored already.
     """
+    if packed.attends is not None:
+        return packed.attends(layer, query, new, scores)
     cache = packed.cache
     outputs = []
     for index, (segment, (begin, end)) in enumerate(zip(packed.segments, packed.bounds, strict=True)):
@@ -127,6 +129,16 @@ def _capped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, ho
     column = how.sinks.reshape(1, query.shape[1], -1, 1, 1).expand(-1, -1, -1, rows, 1).reshape(*scores.shape[:-1], 1)
     weights = torch.cat((scores, column.to(scores.dtype)), dim=-1).softmax(dim=-1, dtype=torch.float32)
     return weights[..., :-1].to(query.dtype) @ values
+
+
+def any_length(device: torch.device) -> AbstractContextManager[object]:
+    """Within, attention on a GPU does without cuDNN, which plans each length of a text anew: for tens of milliseconds,
+    where the attention itself takes some microseconds."""
+    if device.type != "cuda":
+        return nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # not needed elsewhere, and slow to import
+
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 def register() -> None:

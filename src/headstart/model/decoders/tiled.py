@@ -122,12 +122,15 @@ def buffer_bytes(recipe: Recipe, *, rows: int, capacity: int, size: int) -> int:
     """Bytes that a forward of so many rows takes for itself, nearly: the kernels keep them from call to call (`grow` of
     decoder.cpp and experts.h). capacity: tokens of a slot. size: bytes of a number of the dtype."""
     width, count = recipe.width, -(-rows // _ROWS_TOGETHER) * _ROWS_TOGETHER
-    widest = heads = mixed = expert_floats = taken = 0
+    widest = heads = mixed = expert_floats = taken = tiles = 0
     for _, layer in recipe.kinds:
         mlp, experts = layer.dense, layer.experts
         widest = max(widest, sum(each.outputs for each in layer.mixers), 0 if mlp is None else 2 * mlp.width)
         if layer.attends is not None:
             heads = max(heads, layer.attends.heads * layer.attends.widest)
+            _, key_dim, _ = layer.attends.kept
+            if size == torch.bfloat16.itemsize:  # counted where the processor has no tiles, too: it is little
+                tiles = max(tiles, _TILES_ROOM * key_dim)
         if layer.recurs is not None:
             heads, mixed = max(heads, layer.recurs.width), max(mixed, layer.recurs.channels + layer.recurs.gates)
         if experts is not None:
@@ -141,12 +144,15 @@ def buffer_bytes(recipe: Recipe, *, rows: int, capacity: int, size: int) -> int:
             taken = max(taken, places * max(inputs, inner))
     inputs = max(width, heads, widest // 2)
     floats = count * (width + max(widest, width) + 2 * heads + mixed) + expert_floats
-    own = inputs + (_QUERIES_TOGETHER + 1) * capacity + 2 * native.LANES * count
+    own = inputs + (_QUERIES_TOGETHER + 1) * capacity + 2 * native.LANES * count + tiles
     return 4 * (floats + threads() * own) + size * max(taken, count * inputs)
 
 
 _ROWS_TOGETHER, _QUERIES_TOGETHER = 32, 8
 """Rows up to a multiple of which products have room, and queries whose scores a thread has at a time."""
+_TILES_ROOM = 4 * (8 + 16) + 4 * (64 + 128)
+"""Numbers of a thread's room for attention by tiles, for each number of a key: queries and sums of four groups, values
+and rows of four heads (`TilesRoom` of attention_tiles.h)."""
 
 
 class TiledBatch:

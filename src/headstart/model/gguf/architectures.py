@@ -12,7 +12,15 @@ from typing import Any
 
 from headstart.base.lazy import transformers
 from headstart.model.gguf import gemma, hybrids, layer_norms, mixtures
-from headstart.model.gguf.description import FREQUENCIES, LOCAL_BASE, PATTERN, SHARED_INNER, Description, Part
+from headstart.model.gguf.description import (
+    FREQUENCIES,
+    LOCAL_BASE,
+    PATTERN,
+    SCALE_BY_PLACE,
+    SHARED_INNER,
+    Description,
+    Part,
+)
 from headstart.model.gguf.metadata import Metadata
 
 
@@ -143,13 +151,13 @@ def hunyuan(described: Description) -> Any:
 
 def mistral3(described: Description) -> Any:
     """Ministral 3. Queries are scaled by their position from the length on that the rotation was trained for."""
-    if described.stated.number("attention.temperature_scale", 0.0) == 0.0:
+    if described.stated.number(SCALE_BY_PLACE, 0.0) == 0.0:
         return transformers.MistralConfig(**described.rms(), sliding_window=described.window())
     made = described.rms()
     rope = made["rope_parameters"]
     if rope["rope_type"] != "yarn":
-        raise described.file.not_run("mistral3.attention.temperature_scale is stated, and no length to count from")
-    rope["llama_4_scaling_beta"] = described.stated.number("attention.temperature_scale")
+        raise described.file.not_run(f"mistral3.{SCALE_BY_PLACE} is stated, and no length to count from")
+    rope["llama_4_scaling_beta"] = described.stated.number(SCALE_BY_PLACE)
     return transformers.Ministral3Config(**made, sliding_window=described.window())
 
 
@@ -294,7 +302,8 @@ ARCHITECTURES = {
         experts=True,
     ),
     "llama": Architecture(llama, neighbours=True, frequencies=True, experts=True),
-    "mistral3": Architecture(mistral3, frozenset({"attention.temperature_scale"}), neighbours=True, frequencies=True),
+    "mistral3": Architecture(mistral3, frozenset({SCALE_BY_PLACE}), neighbours=True, frequencies=True),
+    "mistral4": Architecture(mixtures.mistral4, mixtures.KEYS_OF_MISTRAL4, part=True, experts=True, latent=True),
     "nemotron": Architecture(nemotron, part=True),
     "nemotron_h": Architecture(
         hybrids.nemotron_h,

@@ -2,7 +2,7 @@
 
 Files do not state how a router makes weights of its logits unless an architecture has several ways: llama.cpp knows it
 by architecture (src/models/qwen2moe.cpp, qwen3moe.cpp, openai-moe.cpp, lfm2.cpp, glm4-moe.cpp, ernie4-5-moe.cpp,
-granite.cpp, olmoe.cpp, deepseek2.cpp and nemotron-h.cpp of ggml-org/llama.cpp), and so does this.
+granite.cpp, olmoe.cpp, deepseek2.cpp, mistral4.cpp and nemotron-h.cpp of ggml-org/llama.cpp), and so does this.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from headstart.model.gguf.description import (
     DENSE,
     DRAFTING,
     EXPERTS_INNER,
+    LENGTH_OF_SCALE,
     LOCAL_BASE,
     PATTERN,
+    SCALE_BY_PLACE,
     SHARED_INNER,
     Description,
 )
@@ -36,6 +38,7 @@ KEYS_OF_GLM = frozenset({DENSE, DRAFTING, EXPERTS_INNER, _FACTOR, _GROUPS, _KEPT
 KEYS_OF_DEEPSEEK2 = KEYS_OF_GLM | {
     "attention.key_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", "attention.value_length_mla",
 }  # fmt: skip
+KEYS_OF_MISTRAL4 = KEYS_OF_DEEPSEEK2 - {DRAFTING} | {SCALE_BY_PLACE, LENGTH_OF_SCALE}
 KEYS_OF_GPT_OSS = frozenset({EXPERTS_INNER, LOCAL_BASE, PATTERN})
 KEYS_OF_LFM2_MOE = KEYS_OF_LFM2 | {DENSE, EXPERTS_INNER, _SCORES}
 KEYS_OF_KIMI = KEYS_OF_DEEPSEEK2 - {DRAFTING} | {_KDA, "ssm.conv_kernel"}
@@ -189,27 +192,10 @@ def deepseek2(described: Description) -> Any:
     """DeepSeek V2 where scores are softmaxes, otherwise V3, as which GLM-4.7-Flash and models without experts are read
     too: they compute the same.
 
-    Files state a tenth of the factor by which longer rotations make scores larger, and mean the other one to be alike.
     llama.cpp chooses groups of V2's experts by the sum of their two best; here they are chosen by their best one, as
     the model itself does.
     """
-    stated, common, mixture = described.stated, described.windowless(), described.mixture
-    del common["head_dim"]
-    if described.rotary >= described.dim:
-        raise described.file.damaged(f"heads are {described.dim} wide, of which {described.rotary} numbers turn")
-    rope = common["rope_parameters"]
-    rope.pop("partial_rotary_factor", None)  # configs state what turns as a head of its own
-    if rope["rope_type"] == "yarn":
-        scale = 10 * stated.positive("rope.scaling.yarn_log_multiplier")
-        rope |= {"mscale": scale, "mscale_all_dim": scale}
-    common |= {
-        "attention_bias": False,
-        "q_lora_rank": stated.whole("attention.q_lora_rank", 0) or None,
-        "kv_lora_rank": stated.count("attention.kv_lora_rank"),
-        "qk_nope_head_dim": described.dim - described.rotary,
-        "qk_rope_head_dim": described.rotary,
-        "v_head_dim": described.value_dim,
-    }
+    stated, common, mixture = described.stated, _with_latents(described), described.mixture
     if mixture is None:
         return transformers.DeepseekV3Config(**common, first_k_dense_replace=described.layers, num_mtp_layers=0)
     routed = _routed(described)
@@ -222,6 +208,26 @@ def deepseek2(described: Description) -> Any:
         raise described.file.not_run(f"{_NORMALISED} is true, and scores are softmaxes")
     method = "greedy" if routed["n_group"] == 1 else "group_limited_greedy"
     return transformers.DeepseekV2Config(**common, **routed, topk_method=method)
+
+
+def mistral4(described: Description) -> Any:
+    """Mistral Small 4. Files that were made of a checkpoint of transformers do not state that queries grow with their
+    position, which they do beyond the length that the rotation was trained for; they then do not, as in llama.cpp."""
+    _check_scores(described, _SOFTMAX)
+    stated, common, mixture = described.stated, _with_latents(described), described.experts
+    rope = common["rope_parameters"]
+    if rope["rope_type"] != "yarn":
+        raise described.file.not_run(f"its rotation is {rope['rope_type']}, and yarn is known here")
+    rope["llama_4_scaling_beta"] = stated.number(SCALE_BY_PLACE, 0.0)
+    origin = rope["original_max_position_embeddings"]
+    if (length := stated.whole(LENGTH_OF_SCALE, origin)) != origin:
+        raise described.file.not_run(f"{LENGTH_OF_SCALE} is {length}, and its rotation was trained for {origin}")
+    return transformers.Mistral4Config(
+        **common,
+        **_routed(described),
+        first_k_dense_replace=mixture.dense,
+        n_shared_experts=stated.count(_SHARED),
+    )
 
 
 def kimi_linear(described: Description) -> Any:
@@ -285,6 +291,30 @@ def ernie_moe(described: Description) -> Any:
         moe_layer_start_index=mixture.dense,
         moe_layer_interval=step,
     )
+
+
+def _with_latents(described: Description) -> dict[str, Any]:
+    """Sizes and rotation of a model whose attention is latent.
+
+    Files state a tenth of the factor by which longer rotations make scores larger, and mean the other one to be alike.
+    """
+    stated, common = described.stated, described.windowless()
+    del common["head_dim"]
+    if described.rotary >= described.dim:
+        raise described.file.damaged(f"heads are {described.dim} wide, of which {described.rotary} numbers turn")
+    rope = common["rope_parameters"]
+    rope.pop("partial_rotary_factor", None)  # configs state what turns as a head of its own
+    if rope["rope_type"] == "yarn":
+        scale = 10 * stated.positive("rope.scaling.yarn_log_multiplier")
+        rope |= {"mscale": scale, "mscale_all_dim": scale}
+    return common | {
+        "attention_bias": False,
+        "q_lora_rank": stated.whole("attention.q_lora_rank", 0) or None,
+        "kv_lora_rank": stated.count("attention.kv_lora_rank"),
+        "qk_nope_head_dim": described.dim - described.rotary,
+        "qk_rope_head_dim": described.rotary,
+        "v_head_dim": described.value_dim,
+    }
 
 
 def _routed(described: Description) -> dict[str, Any]:

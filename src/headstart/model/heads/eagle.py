@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.decoders.attention import any_length
 from headstart.model.decoders.grouped import GroupedEmbedding
 from headstart.model.decoders.lean import TensorLayer
 from headstart.model.decoders.linears import float_layer, joined, linear_of
@@ -33,6 +34,7 @@ from headstart.model.heads.shortlists import Selector
 from headstart.model.memory import bytes_of
 from headstart.model.packed import Packed, Segment
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Rope
+from headstart.model.recorded.graphs import Recorder, Rows
 from headstart.model.rotation import rotary_of
 
 
@@ -213,6 +215,7 @@ class TensorHead(Head):
         ]
         self._rope = weights.layer(0).attention.rope
         self._cos, self._sin = signed(*rotation(weights.rotary(), length), self.dtype, self.device)
+        self._recorder = Recorder.on(self.device)
 
     def new_cache(self, slots: int) -> Slots:
         return KVCache(self.shapes, slots=slots, capacity=self.length, dtype=self.dtype, device=self.device)
@@ -227,6 +230,19 @@ class TensorHead(Head):
 
     @torch.inference_mode()
     def run(self, packed: Packed, given: Tensor, *, own: bool, every: bool = False) -> HeadOutput:
+        if self._recorder is None:
+            return self._run(packed, given, own, every)
+
+        def compute(rows: Packed, given: Tensor | None) -> Rows:
+            assert given is not None, "a head is given states"
+            found = self._run(rows, given, own, every)
+            return Rows((found.logits, found.states), () if found.rows is None else (found.rows,))
+
+        with any_length(self.device):
+            found = self._recorder.run(packed, (own, every), compute, given)
+        return HeadOutput(*found.judged, *found.every)
+
+    def _run(self, packed: Packed, given: Tensor, own: bool, every: bool) -> HeadOutput:
         config = self.config
         embedded, given = F.embedding(packed.ids[0], self._embedding), given.to(self.dtype)
         z: Tensor | None
