@@ -209,19 +209,26 @@ struct GroupedSource {
 // Where the code of an input lies among the codes of its block, four inputs of an output side by side: sixteen outputs
 // times four inputs, a step, are the bytes of one vector. Of codes below 8 bits the low four bits of four steps lie in
 // two vectors: steps 0 and 1 in their low halves, 2 and 3 in the high. The rest follows: two bits each of four steps in
-// one more vector, or one bit each of eight steps. Of codes of 2 and 3 bits the low two of four steps lie in one vector.
+// one more vector, or one bit each of eight steps. Codes of 2 bits of four steps lie in one vector. Of codes of 3 bits three
+// vectors hold six steps, two in the lower bits of each, and in their upper two bits the other two steps.
 struct Place {
     int64_t low, low_shift, low_bits = 4, high = 0, high_shift = 0, high_mask = 0;
 
     Place(int64_t bits, int64_t in, int64_t n) {
-        if (bits <= 3) {
-            const int64_t step = in / 4, byte = n * 4 + in % 4, part = step / 8, s = step % 8;
-            low = (part * bits + s / 4) * 64 + byte;
-            low_shift = s % 4 * 2;
+        if (bits == 2) {
+            low = in / 16 * 64 + n * 4 + in % 4;
+            low_shift = in / 4 % 4 * 2;
             low_bits = 2;
-            high = (part * 3 + 2) * 64 + byte;
-            high_shift = s;
-            high_mask = bits == 3;
+            return;
+        }
+        if (bits == 3) {
+            const int64_t step = in / 4 % 8, first = in / 32 * 192 + n * 4 + in % 4;
+            low = first + (step < 6 ? step / 2 : step - 5) * 64;
+            low_shift = step < 6 ? step % 2 * 3 : step == 6 ? 7 : 6;
+            low_bits = step < 6 ? 3 : step - 5;
+            high = first + (step - 6) * 64;
+            high_shift = 6;
+            high_mask = step < 6 ? 0 : step == 6 ? 3 : 1;
             return;
         }
         const int64_t step = in / 4, byte = n * 4 + in % 4, more = bits == 5 ? 8 : 4;  // steps that share a vector
@@ -389,21 +396,41 @@ inline void add_four(const uint8_t *low, Words high, const uint8_t *x, Ints *sum
     add_step<BITS, N>(joined<4 - FIRST - 3 * EACH>(moved<-4>(b), high, MASK), x + 12 * N, sums);
 }
 
-// The same of four steps of codes of two bits, and of three with the third in the low four bits of `high`.
-template <int BITS, int N>
-inline void add_few_bits(Words low, Words high, const uint8_t *x, Ints *sums) {
-    const auto third = [](Words code, Words bit) { return BITS == 3 ? code | bit : code; };
-    add_step<BITS, N>(third(shifted<0>(low, 3), shifted<2>(high, 4)), x, sums);
-    add_step<BITS, N>(third(shifted<-2>(low, 3), shifted<1>(high, 4)), x + 4 * N, sums);
-    add_step<BITS, N>(third(shifted<-4>(low, 3), shifted<0>(high, 4)), x + 8 * N, sums);
-    add_step<BITS, N>(third(shifted<-6>(low, 3), shifted<-1>(high, 4)), x + 12 * N, sums);
+// The same of four steps of codes of two bits.
+template <int N>
+inline void add_pairs_of_bits(Words w, const uint8_t *x, Ints *sums) {
+    add_step<2, N>(shifted<0>(w, 3), x, sums);
+    add_step<2, N>(shifted<-2>(w, 3), x + 4 * N, sums);
+    add_step<2, N>(shifted<-4>(w, 3), x + 8 * N, sums);
+    add_step<2, N>(shifted<-6>(w, 3), x + 12 * N, sums);
+}
+
+// The first four steps of codes of three bits, of which 32 inputs lie at w.
+template <int N>
+inline void add_first_threes(const uint8_t *w, const uint8_t *x, Ints *sums) {
+    const Words a = load_codes(w), b = load_codes(w + 64);
+    add_step<3, N>(shifted<0>(a, 7), x, sums);
+    add_step<3, N>(shifted<-3>(a, 7), x + 4 * N, sums);
+    add_step<3, N>(shifted<0>(b, 7), x + 8 * N, sums);
+    add_step<3, N>(shifted<-3>(b, 7), x + 12 * N, sums);
+}
+
+// The other four, of which two have their bits at the upper end of all three vectors.
+template <int N>
+inline void add_last_threes(const uint8_t *w, const uint8_t *x, Ints *sums) {
+    const Words a = load_codes(w), b = load_codes(w + 64), c = load_codes(w + 128);
+    const Words some = masked_or(moved<-2>(b), 0x30303030u, shifted<-4>(c, 12)), upper = masked_or(a, 0xc0c0c0c0u, some);
+    add_step<3, N>(shifted<0>(c, 7), x, sums);
+    add_step<3, N>(shifted<-3>(c, 7), x + 4 * N, sums);
+    add_step<3, N>(shifted<-5>(upper, 7), x + 8 * N, sums);
+    add_step<3, N>(shifted<-2>(upper, 7), x + 12 * N, sums);
 }
 
 // Bytes of the codes of 16 * UNITS inputs of sixteen outputs. odd: of codes of 3 bits, which lie by 32 inputs: whether these
 // are the second 16.
 template <int BITS, int UNITS>
 inline int64_t codes_on(bool odd) {
-    if (BITS == 3 && UNITS == 1) return odd ? 128 : 64;
+    if (BITS == 3 && UNITS == 1) return odd ? 192 : 0;
     return LANES * LANES * UNITS * (BITS == TABLED ? 4 : BITS) / 8;
 }
 
@@ -411,20 +438,21 @@ inline int64_t codes_on(bool odd) {
 // TABLED alone. odd: see `codes_on`.
 template <int BITS, int UNITS, int N>
 inline void add_codes(const uint8_t *w, int64_t ahead, const uint8_t *x, Words table, bool odd, Ints *sums) {
+    if constexpr (BITS == 3 && UNITS == 1) {
+        if (odd) {
+            __builtin_prefetch(w + 128 + ahead);
+            return add_last_threes<N>(w, x, sums);
+        }
+    }
     constexpr int BYTES = LANES * LANES * UNITS * (BITS == TABLED ? 4 : BITS) / 8;
     HEADSTART_UNROLL
     for (int at = 0; at < BYTES; at += 64) __builtin_prefetch(w + at + ahead);
-    if constexpr (BITS == 3 && UNITS == 1) {
-        const Words high = load_codes(w + (odd ? 64 : 128));
-        add_few_bits<3, N>(load_codes(w), odd ? moved<-4>(high) : high, x, sums);
-    } else if constexpr (BITS == 3) {
-        const Words high = load_codes(w + 128);
-        add_few_bits<3, N>(load_codes(w), high, x, sums);
-        add_few_bits<3, N>(load_codes(w + 64), moved<-4>(high), x + 16 * N, sums);
+    if constexpr (BITS == 3) {
+        add_first_threes<N>(w, x, sums);
+        if constexpr (UNITS == 2) add_last_threes<N>(w, x + 16 * N, sums);
     } else if constexpr (BITS == 2) {
         HEADSTART_UNROLL
-        for (int u = 0; u < UNITS; u++)
-            add_few_bits<2, N>(load_codes(w + u * 64), Words{}, x + u * LANES * N, sums);
+        for (int u = 0; u < UNITS; u++) add_pairs_of_bits<N>(load_codes(w + u * 64), x + u * LANES * N, sums);
     } else if constexpr (BITS == 5) {
         const Words high = load_codes(w + 256);
         add_four<5, 0, N>(w, high, x, sums);

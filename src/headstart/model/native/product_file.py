@@ -28,7 +28,7 @@ from headstart.model.grouped import GROUPS
 from headstart.model.native.grouping import POWERS, STORED, bits_of_kind, kind_of_codes
 from headstart.model.native.structs import Product
 
-VERSION = 1
+VERSION = 2
 _MARK = b"headstp\n"
 _HEAD = struct.Struct("<8sQQQ32s")
 """Mark, version, where the index begins, its bytes, its digest."""

@@ -411,8 +411,8 @@ inline void multiply_pairs(const Product &p, int64_t from, int64_t to, const uin
 
 // What a chain of sums adds in one step: four bytes of a row (a float32, two bf16 or four uint8), times the weights of
 // sixteen outputs. UNFETCHED: up to so many rows are little work beside reading the weights, which the processor fetches by
-// itself, as they follow each other: to ask for them only takes time. So it is with AMD's; Intel's fetch less far ahead, and
-// those that have tiles are Intel's.
+// itself, as they follow each other: to ask for them only takes time. So it is with AMD's; Intel's fetch less far ahead, but
+// take tiles for these where they have them.
 template <class W>
 struct WideStep {
     typedef Vec Sum;
@@ -440,11 +440,7 @@ struct Int8Step {
     typedef Ints Sum;
     typedef Words Weights;
     static constexpr int64_t bytes = 64;
-#if defined(HEADSTART_TILES)
-    static constexpr int UNFETCHED = 0;
-#else
     static constexpr int UNFETCHED = 4;
-#endif
     static Weights weights(const uint8_t *w) { return load_codes(w); }
     static Sum add(Sum sum, const uint8_t *x, Weights w) { return add_int8(sum, w, x); }
 };
@@ -661,8 +657,8 @@ inline void multiply_own(const Product &p, int64_t from, int64_t to, const uint8
         case BF16_PAIRS:
             if (tiles_permitted()) return multiply_pairs<BF16_PAIRS>(p, from, to, x, x_scale, count, y);
             return chains(Bf16Step());
-        case INT8:  // of few rows, vectors make the same whole sums sooner
-            if (count > MOST_ROWS && tiles_permitted()) return multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
+        case INT8:
+            if (tiles_permitted()) return multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
             return chains(Int8Step());
 #else
         case BF16_PAIRS: return chains(Bf16Step());
