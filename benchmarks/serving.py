@@ -270,18 +270,19 @@ async def beside(args: argparse.Namespace) -> dict[str, Any]:
         async with client() as http:
 
             async def stream() -> None:
+                last, within = 0.0, phase
                 while True:
                     body = _body(PROMPTS[0], "model", args.max_length // 2, chat=False)
-                    last = 0.0
                     async with http.stream(
                         "POST", f"{served.url}/v1/completions", json={**body, "stream": True}
                     ) as response:
+                        response.raise_for_status()
                         async for line in response.aiter_lines():
                             if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["text"]:
                                 now = time.perf_counter()
                                 if last:
-                                    gaps[phase].append(now - last)
-                                last = now
+                                    gaps["beside" if "beside" in (within, phase) else "alone"].append(now - last)
+                                last, within = now, phase
 
             writing = asyncio.create_task(stream())
             await asyncio.sleep(args.seconds)
@@ -295,6 +296,8 @@ async def beside(args: argparse.Namespace) -> dict[str, Any]:
                 first.append(got.first)
                 counts.append(got.prompt)
                 await asyncio.sleep(1)
+            if writing.done():
+                writing.result()  # it ends only by an error
             writing.cancel()
     finally:
         served.stop()

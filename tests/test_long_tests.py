@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
@@ -42,6 +43,11 @@ def test_the_list_is_in_order_and_has_nothing_twice() -> None:
 
 def test_of_cases_that_take_turns_one_of_two_to_four_is_fast() -> None:
     assert [line for line in LINES if " " in line and line.split()[1:] not in (["2"], ["3"], ["4"])] == []
+
+
+def test_what_proves_the_rule_is_not_listed() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "long_tests.py"))
+    assert [line for line in LISTED if line.startswith(tool["PROOFS"])] == []
 
 
 @pytest.mark.parametrize("turns", [2, 3, 4])

@@ -9,6 +9,7 @@ What they measure to set themselves, they measure for a moment only, as in all t
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import headstart
 from headstart.commands.cli import COMMANDS
 
 PRELOADED = [
@@ -61,7 +63,9 @@ def begun(words: Sequence[str], folder: Path, said: str = "", **environment: str
         files = Path(place) / "input", Path(place) / "output"
         for file, text in zip(files, (said, ""), strict=True):
             file.write_text(text, encoding="utf-8")
-        process = _FORKS.Process(target=_run, args=(list(words), folder, {**os.environ, **environment}, *files))
+        # what it starts in turn runs this source tree too
+        environment = {**os.environ, "PYTHONPATH": str(Path(headstart.__file__).parents[1]), **environment}
+        process = _FORKS.Process(target=_run, args=(list(words), folder, environment, *files))
         process.start()
         try:
             yield Command(process, files[1])
@@ -86,4 +90,7 @@ def _run(words: Sequence[str], folder: Path, environment: Mapping[str, str], sai
     measure.__kwdefaults__["seconds"] = 0.05
     measure_payoff.__kwdefaults__["new_tokens"] = 4
     sys.argv = ["headstart", *words]
-    main()
+    try:
+        main()
+    finally:
+        atexit._run_exitfuncs()  # a fork ends without them

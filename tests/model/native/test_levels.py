@@ -195,7 +195,8 @@ SAME_BITS = ("avx2", "avx-vnni", "avx512", "avx512-bf16", "amx")
 
 
 @pytest.mark.parametrize(
-    ("weights", "heads_of_32"), [("float32", False), ("bfloat16", True), ("int8", True), ("int4", False)]
+    ("weights", "heads_of_32"),
+    [("float32", False), ("bfloat16", True), ("int8", False), ("int8", True), ("int4", False)],
 )
 @pytest.mark.parametrize("name", ["deepseek_v3, experts", "gpt_oss", "glm4_moe", "qwen3_next"])
 def test_forwards_agree_and_rows_have_the_same_bits_in_any_company(
