@@ -24,7 +24,6 @@ PROOFS = (
     "tests/model/test_prefixes.py",  # a state machine, which has no function
     "tests/rule/test_verify.py",
     "tests/serve/test_many.py",
-    "tests/test_docs.py",
 )
 """Stay in the fast suite whatever they take."""
 
