@@ -41,7 +41,8 @@ def audit_page(record: Mapping[str, Any]) -> Page:
     made = {
         name: _words(value) for name, value in record["provenance"].items() if name != "command" and value is not None
     }
-    made["date"] = made["date"].replace("T", " ").replace("+00:00", " UTC")
+    if "date" in made:
+        made["date"] = made["date"].replace("T", " ").replace("+00:00", " UTC")
     page.facts(made)
     page.code(str(record["provenance"]["command"]))
     page.heading("Settings")
