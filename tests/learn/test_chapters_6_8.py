@@ -120,7 +120,8 @@ class TestTokens:
         spans = six.page.locator(".unbroken")
         found = spans.evaluate_all("all => all.map((each) => [each.textContent, each.getClientRects().length])")
         six.page.set_viewport_size(wide)
-        assert {text[1:] for text, _ in found} >= {
+        said = {text[1:] for text, _ in found}
+        assert said >= {
             " + 1",
             " = 0.8",
             " / (1 \N{MINUS SIGN} \N{GREEK SMALL LETTER ALPHA})",

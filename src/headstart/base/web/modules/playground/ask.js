@@ -79,6 +79,8 @@ function textPart(settings, model, wrong) {
       wrong.around("prompt", field.element, field.input),
       h("div.examples", { role: "group", "aria-label": "Examples" }, EXAMPLES[settings.mode.value].map((each) => chip(each, signal))),
     );
+    const said = holder.querySelector(".turns");
+    if (said) said.scrollTop = said.scrollHeight; // the last turn is what is answered
     if (focused) field.input.focus();
   };
   watch([settings.mode, settings.turns, model], draw);
@@ -97,7 +99,7 @@ function turnsPart({ turns }) {
   if (!turns.value.length) return null;
   return h(
     "div.turns",
-    { role: "group", "aria-label": "The conversation so far" },
+    { role: "group", tabindex: "0", "aria-label": "The conversation so far" },
     turns.value.map(({ role, content }) => h(`p.turn.${role}`, {}, h("b", role === "user" ? "You" : "Model"), " ", content)),
     button("Start again", () => (turns.value = []), { quiet: true }),
   );
