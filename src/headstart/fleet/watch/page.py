@@ -73,14 +73,14 @@ def _servers(page: Page, rows: Sequence[Row]) -> None:
     figures: list[list[Cell]] = []
     latencies: list[list[Cell]] = []
     for row in rows:
-        window = row.window
+        window, name = row.window, row.server.removeprefix("http://").rstrip("/")
         if window is None:
-            figures.append([row.server, "no counters", *[None] * (len(columns) - 3), row.restarts])
+            figures.append([name, "no counters", *[None] * (len(columns) - 3), row.restarts])
             continue
         forwards = [window.tokens_per_forward, window.tokens_per_forward_low, window.drafted_share]
-        figures.append([row.server, window.kind, *forwards, row.tokens_per_second, window.preemptions, row.restarts])
+        figures.append([name, window.kind, *forwards, row.tokens_per_second, window.preemptions, row.restarts])
         moment = [window.running, window.waiting, window.kv_usage]
-        latencies.append([row.server, *_quantiles(window.per_token), *_quantiles(window.first_token), *moment])
+        latencies.append([name, *_quantiles(window.per_token), *_quantiles(window.first_token), *moment])
     formats = {"tokens/forward": ".2f", "at least": ".2f", "steps drafted": ".0%", "tokens/s": ".1f"}
     page.table(columns, figures, formats=formats)
     if latencies:
@@ -92,8 +92,15 @@ def _quantiles(histogram: Histogram | None) -> list[str | None]:
     found: list[str | None] = []
     for share in (0.5, 0.99):
         quantile = None if histogram is None else histogram.quantile(share)
-        found.append(None if quantile is None else quantile.seconds_in_words(bounds=True))
+        found.append(None if quantile is None else _unbroken(quantile.seconds_in_words(bounds=True)))
     return found
+
+
+def _unbroken(words: str) -> str:
+    """The same words; a line ends between a time and its bounds only."""
+    time, *bounds = words.split(" (")
+    joined = [each.replace("-", "\N{WORD JOINER}-\N{WORD JOINER}") for each in bounds]
+    return " (".join([time.replace(" ", "\N{NO-BREAK SPACE}"), *joined])
 
 
 def _acceptance(page: Page, rows: Sequence[Row]) -> None:
