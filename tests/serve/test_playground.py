@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from support.browser import until
 from support.http_server import Running, chat_model, serving
-from support.pages import View, checked
+from support.pages import View, checked, walked_by_tab
 from support.playground import PATIENCE, WRITERS, Reader, reading
 
 import headstart as hs
@@ -219,6 +219,14 @@ def test_everything_works_by_keyboard(reader: Reader) -> None:
     keys.press("End")
     count = reader.tab.locator(".why .stepper-place").first.inner_text()
     assert count.split()[0] == count.split()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 1280])
+def test_tab_leads_through_all_of_it(browser: Any, pair: Running, width: int) -> None:
+    with reading(browser, pair, width=width) as reader:
+        finished(reader.tab)
+        walked_by_tab(reader.tab)
 
 
 def test_pinned_runs_are_compared(reader: Reader) -> None:
