@@ -126,7 +126,8 @@ _FOLLOW = """() => {
     if (![target, target.closest('label'), target.parentElement].some((each) => each && marked(each)))
       window.unmarked.add(target);
     const [line, place] = [document.querySelector('header.top'), target.getBoundingClientRect()];
-    if (!line.contains(target) && !target.matches('.skip') && place.height && place.bottom <= line.getBoundingClientRect().bottom)
+    const away = line.contains(target) || target.matches('.skip') || !place.height;
+    if (!away && place.bottom <= line.getBoundingClientRect().bottom)
       window.covered.push(target.outerHTML.slice(0, 80));
   });
 }"""
