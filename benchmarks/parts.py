@@ -125,7 +125,8 @@ def main() -> None:
     Console().print(table)
     told = {"weights": runner.weights_in_words, "level": native.kernels().library.level, "threads": threads()}
     told |= {"context": asked.context, "bytes": sizes, "reading": reads, "rows": by_rows}
-    path = results_file(asked.results, f"parts-{Path(asked.target).name}{'-' + asked.quantize if asked.quantize else ''}")
+    kind = f"-{asked.quantize}" if asked.quantize else ""
+    path = results_file(asked.results, f"parts-{Path(asked.target).name}{kind}")
     path.write_text(json.dumps({"provenance": asdict(provenance), **told}, indent=1) + "\n", encoding="utf-8")
     print("\n".join(provenance.lines()), path, sep="\n")
 

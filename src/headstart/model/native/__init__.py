@@ -37,8 +37,8 @@ LANES = 16
 """Widths of rows and heads must be multiples of this."""
 
 PARTS = (
-    "start", "norms", "qkv", "rotation", "attention", "recurrence", "out", "gate and up", "activation", "down", "experts",
-    "head", "waiting",
+    "start", "norms", "qkv", "rotation", "attention", "recurrence", "out", "gate and up", "activation", "down",
+    "experts", "head", "waiting",
 )  # fmt: skip
 """What the time of a forward goes to; the enum Part of team.h."""
 
