@@ -200,7 +200,7 @@ class Belief:
     @property
     def chance(self) -> float:
         """How likely a guess that follows nothing but true text is accepted; of siblings, the first."""
-        return sum(map(mul, RATES, self.weights))
+        return sum([rate * weight for rate, weight in zip(RATES, self.weights, strict=True)])
 
     def gains(self) -> NDArray[Any]:
         """Accepted tokens that are expected of a draft of each size."""
