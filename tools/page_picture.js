@@ -80,7 +80,7 @@
     const mono = style.fontFamily.includes("mono");
     const spaced = style.letterSpacing !== "normal";
     put("text", {
-      x: rect.left - x0, y: baseline, "font-size": size, fill: style.color, "xml:space": "preserve", 
+      x: rect.left - x0, y: baseline, "font-size": size, fill: style.color, "xml:space": "preserve",
       ...(spaced ? { "letter-spacing": style.letterSpacing } : { textLength: rect.width, lengthAdjust: "spacingAndGlyphs" }),
       "font-weight": Number(style.fontWeight) > 500 ? "bold" : undefined, "font-family": mono ? "monospace" : undefined,
     }, shown.replaceAll("\n", " "));
