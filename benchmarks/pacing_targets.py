@@ -43,6 +43,7 @@ from headstart.types import PARTS
 
 DRAFTERS = ("ngram", "suffix", "bundled", "eagle3", "medusa", "ngram,bundled", "ngram,eagle3")
 LENGTHS = (1, 2, 4, 8, 16)
+SEEDS = {"without": (False,), "with": (True,), "both": (False, True)}
 PLAIN, ADAPTIVE = "plain", "adaptive"
 AFTER = "after"
 """The part of a step's time that no part of its clock has: events, and what pacing and drafter learn from it."""
@@ -212,7 +213,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="use the first so many prompts (all)")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 8, 16])
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0])
-    parser.add_argument("--seeds", action="store_true", help="temperatures above 0 also with seeds")
+    parser.add_argument("--seeds", choices=list(SEEDS), default="without", help="at temperatures above 0")
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--new-tokens", type=int, default=96, help="of a request, on average over a batch")
@@ -236,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     path = results_file(args.results, f"pacing-targets-{label}")
     tables: dict[str, Any] = {}
     for temperature in args.temperatures:
-        for seeded in (False, True) if args.seeds and temperature > 0 else (False,):
+        for seeded in SEEDS[args.seeds] if temperature > 0 else (False,):
             for batch in args.batches:
                 seeds = ", with seeds" if seeded else ""
                 title = f"temperature {temperature:g}{seeds}, batch {batch}, {args.pairs} pairs"

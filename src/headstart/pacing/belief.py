@@ -17,7 +17,8 @@ rounds are evidence for the same hidden rate, whatever its shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,15 @@ from headstart.pacing.corrections import running_share
 from headstart.theory.trees import likeliest_gains
 from headstart.types import Draft
 
-_A = np.array(list(RATES))
-_ACCEPTED = _A[None, :] ** np.arange(MAX_DEPTH + 1)[:, None]  # [depth, rate]: all of so many guesses are accepted
-_FAILED = _ACCEPTED * (1 - _A)  # so many are, and the next is not
-_START = np.array(list(RATES.values())) / sum(RATES.values())
-MEAN_RATE = float(_A.dot(_START))
+_RATES = tuple(RATES)
+# [depth][rate]: all of so many guesses are accepted; so many are, and the next is not
+_ACCEPTED = [[rate**depth for rate in RATES] for depth in range(MAX_DEPTH + 1)]
+_FAILED = [[rate**depth * (1 - rate) for rate in RATES] for depth in range(MAX_DEPTH + 1)]
+_START = [share / sum(RATES.values()) for share in RATES.values()]
+MEAN_RATE = sum(map(mul, RATES, _START))
 """Chance that a guess of an unknown source is accepted."""
-_GOOD = (_A > MEAN_RATE) / _START[_A > MEAN_RATE].sum()  # [rate]: the share of good rates over what it is at first
+_GOOD = [rate > MEAN_RATE for rate in RATES]
+_GOOD_AT_FIRST = sum(map(mul, _GOOD, _START))
 
 
 class SourcePrior:
@@ -57,8 +60,7 @@ class SourcePrior:
     """
 
     def __init__(self, sizes: Sequence[tuple[int, int]], *, trees: bool = False, right: int = 0) -> None:
-        start = _START * _ACCEPTED[right]
-        self.weights: NDArray[Any] = start / start.sum()
+        self.weights = _scaled(list(map(mul, _START, _ACCEPTED[right])))
         """Belief [rate] to begin a request with, and to drift back to."""
         self._coverage = [NEW_SOURCE_SHARE, NEW_SOURCE_SHARE]  # after an answer without a draft, and after one with
         self._answers = [0, 0]
@@ -68,25 +70,26 @@ class SourcePrior:
         self.trees = TreeGains(sizes) if trees else None
         self._depths = np.minimum([depth for _, depth in sizes], MAX_DEPTH)
         self._spread = self.weights
-        self._met = np.zeros(len(RATES))  # the sum of what rounds left believed that the prior has not learnt from
+        self._met = [0.0] * len(RATES)  # the sum of what rounds left believed that the prior has not learnt from
         self._unlearnt = 0
         self._seen = [0.0] * MAX_DEPTH
         self._expected = [0.0] * MAX_DEPTH
-        self._refresh()
+        self._gains: NDArray[Any] | None = None
 
-    def learn(self, posterior: NDArray[Any]) -> None:
+    def learn(self, posterior: Sequence[float]) -> None:
         """Move the prior towards what a round left believed: fast at first, then with a memory of 50 rounds."""
         self.rounds += 1
-        self._met += posterior
+        self._met = list(map(add, self._met, posterior))
         self._unlearnt += 1
         if self.rounds % PRIOR_ROUNDS == 0 or self.rounds < 2 * PRIOR_ROUNDS:
             share = 1 - (1 - max(CHANGE, 1 / (self.rounds + PRIOR_ROUNDS))) ** self._unlearnt
-            self._spread = self._spread + share * (self._met / self._unlearnt - self._spread)
-            self._met = np.zeros(len(RATES))
+            mean = [met / self._unlearnt for met in self._met]
+            self._spread = [old + share * (new - old) for old, new in zip(self._spread, mean, strict=True)]
+            self._met = [0.0] * len(RATES)
             self._unlearnt = 0
-            self.weights = (1 - EVEN_SHARE) * self._spread + EVEN_SHARE / len(RATES)
-            self.promise = min(1.0, float(_GOOD.dot(self._spread)))
-            self._refresh()
+            self.weights = [(1 - EVEN_SHARE) * each + EVEN_SHARE / len(RATES) for each in self._spread]
+            self.promise = min(1.0, sum(map(mul, _GOOD, self._spread)) / _GOOD_AT_FIRST)
+            self._gains = None
 
     def coverage(self, drafted: bool) -> float:
         """How likely the source has a draft when it is asked, by whether it had one for this request before."""
@@ -98,23 +101,29 @@ class SourcePrior:
         self._coverage[before] += share * (drafted - self._coverage[before])
         self._answers[before] += 1
 
-    def calibrate(self, weights: NDArray[Any], accepted: int, drafted: int) -> None:
+    def calibrate(self, weights: Sequence[float], accepted: int, drafted: int) -> None:
         """Count, depth by depth, how often guesses were accepted and how often the belief [rate] expects it."""
         tested = min(accepted + 1, drafted)
-        survival = _ACCEPTED[: tested + 1].dot(weights).tolist()
+        survival = [sum(map(mul, likely, weights)) for likely in _ACCEPTED[: tested + 1]]
         for depth in range(tested):
             chance = survival[depth + 1] / survival[depth]
             self._expected[depth] = (1 - CHANGE) * self._expected[depth] + chance
             self._seen[depth] = (1 - CHANGE) * self._seen[depth] + (depth < accepted)
 
-    def _refresh(self) -> None:
-        """`gains` [size, rate]: accepted tokens of every draft at every rate."""
+    @property
+    def gains(self) -> NDArray[Any]:
+        """[size, rate]: accepted tokens of every draft at every rate."""
+        if self._gains is None:
+            self._gains = self._bring()
+        return self._gains
+
+    def _bring(self) -> NDArray[Any]:
         if self.trees is not None:
-            self.gains: NDArray[Any] = self.trees.gains * self.trees.lift
-            return
+            return self.trees.gains * self.trees.lift
         bias = (np.array(self._seen) + DOUBT_ROUNDS) / (np.array(self._expected) + DOUBT_ROUNDS)
-        survival = np.cumprod(np.minimum(bias[:, None] * _A, 1.0), axis=0)
-        self.gains = np.cumsum(survival, axis=0)[self._depths - 1]
+        survival = np.cumprod(np.minimum(bias[:, None] * _RATES, 1.0), axis=0)
+        gains: NDArray[Any] = np.cumsum(survival, axis=0)[self._depths - 1]
+        return gains
 
 
 class TreeGains:
@@ -130,7 +139,7 @@ class TreeGains:
         self._seen = self._expected = 0.0
         self._tabulate()
 
-    def learn(self, draft: Draft, path: tuple[int, ...], weights: NDArray[Any], nodes: int) -> NDArray[Any]:
+    def learn(self, draft: Draft, path: tuple[int, ...], weights: Sequence[float], nodes: int) -> NDArray[Any]:
         """A round's evidence, as factors of the rates [rate].
 
         Args:
@@ -154,9 +163,9 @@ class TreeGains:
     def _tabulate(self) -> None:
         hazards = self._ranks.hazards
         shares = np.minimum.accumulate([1.0, *(hazard / hazards[0] for hazard in hazards[1:])])
-        hazard = shares[:, None] * _A  # [rank, rate]
-        self.missed = np.concatenate((np.ones((1, len(_A))), np.cumprod(1 - hazard, axis=0)))
-        self.accepted = np.concatenate((np.zeros((1, len(_A))), self.missed[:-1] * hazard))
+        hazard = shares[:, None] * _RATES  # [rank, rate]
+        self.missed = np.concatenate((np.ones((1, len(RATES))), np.cumprod(1 - hazard, axis=0)))
+        self.accepted = np.concatenate((np.zeros((1, len(RATES))), self.missed[:-1] * hazard))
         nodes, depths = (max(column) for column in zip(*self._sizes, strict=True))
         gains = likeliest_gains(self.accepted[1:].T, nodes, depths)
         self.gains = np.stack([gains[:, depth - 1, count - 1] for count, depth in self._sizes])
@@ -174,11 +183,12 @@ class Belief:
         self._drafted = False  # whether the source had a draft when it was last asked
 
     @property
-    def weights(self) -> NDArray[Any]:
-        """The chance of each rate, as of now."""
+    def weights(self) -> list[float]:
+        """The chance of each rate, as of now. Ten numbers, on which NumPy takes longer than a list."""
         if self._elapsed:
-            share = 1 - (1 - CHANGE) ** self._elapsed
-            self._weights = self._weights + share * (self.prior.weights - self._weights)
+            kept = (1 - CHANGE) ** self._elapsed
+            drawn = [(1 - kept) * weight for weight in self.prior.weights]
+            self._weights = [kept * old + new for old, new in zip(self._weights, drawn, strict=True)]
             self._elapsed = 0
         return self._weights
 
@@ -190,7 +200,7 @@ class Belief:
     @property
     def chance(self) -> float:
         """How likely a guess that follows nothing but true text is accepted; of siblings, the first."""
-        return float(_A.dot(self.weights))
+        return sum([rate * weight for rate, weight in zip(RATES, self.weights, strict=True)])
 
     def gains(self) -> NDArray[Any]:
         """Accepted tokens that are expected of a draft of each size."""
@@ -204,16 +214,16 @@ class Belief:
         weights = self.weights
         if self.prior.rounds % SETTLED_STEPS == 0:
             self.prior.calibrate(weights, accepted, drafted)
-        self._weigh(weights * (_ACCEPTED if accepted == drafted else _FAILED)[accepted])
+        self._weigh(map(mul, weights, (_ACCEPTED if accepted == drafted else _FAILED)[accepted]))
 
     def learn_tree(self, draft: Draft, path: tuple[int, ...], nodes: int) -> None:
         """A round tested a tree, for which `nodes` nodes were asked, and accepted `path`."""
         assert self.prior.trees is not None, "only sources of trees are told of trees"
         weights = self.weights
-        self._weigh(weights * self.prior.trees.learn(draft, path, weights, nodes))
+        self._weigh(map(mul, weights, self.prior.trees.learn(draft, path, weights, nodes).tolist()))
 
-    def _weigh(self, weights: NDArray[Any]) -> None:
-        self._weights = weights / np.add.reduce(weights)
+    def _weigh(self, weights: Iterable[float]) -> None:
+        self._weights = _scaled(list(weights))
         self.prior.learn(self._weights)
 
     def answered(self, drafted: bool) -> None:
@@ -224,3 +234,9 @@ class Belief:
     def drift(self, tokens: int) -> None:
         """The text went on by so many tokens."""
         self._elapsed += tokens
+
+
+def _scaled(weights: Sequence[float]) -> list[float]:
+    """The same, with a sum of 1."""
+    total = sum(weights)
+    return [weight / total for weight in weights]

@@ -177,13 +177,13 @@ class Group:
         return GroupPlan(within, decides, tried)
 
     def decided_in(self, seconds: float, batch: int) -> None:
-        """A decision on so many rows took this long. It then stands until it has taken a small share of the time, up to
-        a limit: a small model's step takes little longer than a decision."""
+        """A decision on so many rows took this long. It then stands until it has taken half a hundredth of the time, up
+        to a limit: a small model's step takes little longer than a decision."""
         if batch < 2:
             return
         known = self._deciding or seconds
         self._deciding = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
-        share = self._deciding / self.costs.step_now(batch) / PRECISION
+        share = self._deciding / self.costs.step_now(batch) / (PRECISION / 4)
         self._holds = max(self._holds, min(int(share), REFRESH_STEPS - 1))
 
     def _decision(self, batch: int) -> float:

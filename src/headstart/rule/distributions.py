@@ -1,5 +1,6 @@
-"""The target's distributions over the rows of a step: computed as they are asked for, on a CPU; all at once on a
-device, and for greedy requests whose logits are not edited, of which all rows take as long as one."""
+"""The target's distributions over the rows of a step: those after x0, which are always asked for, all at once; the
+others as they are asked for, on a CPU, and at once on a device, and for greedy requests whose logits are not edited, of
+which all rows take as long as one."""
 
 from __future__ import annotations
 
@@ -145,7 +146,22 @@ def distributions(requests: Sequence[tuple[SamplingRow, ...]], logits: Tensor) -
         p = distribution(*_together(requests, parts, logits, sampled_ones))
         shares = torch.split(p, [len(requests[k]) for k in sampled_ones])
         found |= {k: Distributions(requests[k], parts[k], p=p) for k, p in zip(sampled_ones, shares, strict=True)}
+    _find_first([each for each in found.values() if each.tokens is None and each.p is None], logits)
     return [found[k] for k in range(len(requests))]
+
+
+def _find_first(requests: Sequence[Distributions], logits: Tensor) -> None:
+    """Compute the distributions after x0 together: the calls take longer than the work of one row. Not where a grammar
+    may say that there is none. logits: of the whole step."""
+    several = [each for each in requests if not each.rows[0].state.masks]
+    if len(several) < 2:
+        return
+    if len(several) < len(logits):
+        logits = torch.cat([each.logits[:1] for each in several])
+    p = distribution(logits, [each.rows[0] for each in several]).numpy()
+    for each, row, bad in zip(several, p, np.isnan(p[:, 0]).tolist(), strict=True):
+        if not bad:  # who asks for it is told then
+            each._found[0] = row
 
 
 def _together(
