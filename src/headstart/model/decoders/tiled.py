@@ -150,9 +150,9 @@ def buffer_bytes(recipe: Recipe, *, rows: int, capacity: int, size: int) -> int:
 
 _ROWS_TOGETHER, _QUERIES_TOGETHER = 32, 8
 """Rows up to a multiple of which products have room, and queries whose scores a thread has at a time."""
-_TILES_ROOM = 4 * (8 + 16) + 4 * (64 + 128)
-"""Numbers of a thread's room for attention by tiles, for each number of a key: queries and sums of four groups, values
-and rows of four heads (`TilesRoom` of attention_tiles.h)."""
+_TILES_ROOM = 16 * (8 + 16) + 4 * (32 + 64)
+"""Numbers of a thread's room for attention by tiles, for each number of a key: queries and sums of sixteen groups,
+values and rows of four heads (`TilesRoom` of attention_tiles.h)."""
 
 
 class TiledBatch:

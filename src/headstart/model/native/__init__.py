@@ -24,7 +24,7 @@ from headstart.base.errors import InvalidOption, NotEnoughMemory
 from headstart.model.native.structs import Batch, BlockMatrix, Model, Product, difference
 
 __all__ = [
-    "LANES", "MAIN", "Here", "Kernels", "Unavailable", "available", "here", "kernels", "reason", "using_level",
+    "LANES", "MAIN", "PARTS", "Here", "Kernels", "Unavailable", "available", "here", "kernels", "reason", "using_level",
 ]  # fmt: skip
 
 MAIN = Path(__file__).with_name("decoder.cpp")
@@ -35,6 +35,12 @@ FLOAT32, BF16_WIDE, BF16_PAIRS, INT8, GROUPED4, GROUPED5, GROUPED6, GROUPED8, GR
 
 LANES = 16
 """Widths of rows and heads must be multiples of this."""
+
+PARTS = (
+    "start", "norms", "qkv", "rotation", "attention", "recurrence", "out", "gate and up", "activation", "down",
+    "experts", "head", "waiting",
+)  # fmt: skip
+"""What the time of a forward goes to; the enum Part of team.h."""
 
 _pointer, _number, _int = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
@@ -77,6 +83,7 @@ class Kernels:
         self.gather_latents = function("gather_latents", None, _pointer, _int, *[_number] * 4, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
         self.read = function("read", ctypes.c_uint32, _pointer, *[_number] * 2)
+        self.time_parts = function("time_parts", None, _pointer)
         self.forward = function("forward", _status, ctypes.POINTER(Model), ctypes.POINTER(Batch))
 
     def use_runtime(self, runtime: ctypes.CDLL | None) -> None:

@@ -13,14 +13,16 @@
 
 #if defined(HEADSTART_TILES)
 
-constexpr int64_t CHUNK = 128, STEP = 32;        // tokens; those, and numbers of a row, that a tile instruction sums up
-constexpr int MOST_SIXTEENS = 4;                   // of sixteen queries, for which a chunk's values are made ready once
+constexpr int64_t CHUNK = 64, STEP = 32;         // tokens; those, and numbers of a row, that a tile instruction sums up
+constexpr int MOST_SIXTEENS = 16;                // of sixteen queries, for which a chunk's values are made ready once
+constexpr int BESIDE = CHUNK / 16;               // pieces of the tiles' work beside a chunk's weights
 constexpr int MOST_HEADS = 4;                    // that share a group, each with a few queries
 constexpr int64_t TILE = LANES * LANES;          // numbers of four bytes
 
-constexpr float NO_SCORE = -1e38f;  // below all scores, and its difference to itself is 0
+constexpr float LOG2_E = 1.44269504f;
+constexpr float NO_SCORE = -1e38f, NO_PEAK = -1e30f;  // below all scores, and below all that a text has seen
 
-// One query, and what it sees: the tokens [first, last) of its slot, then `extra` ones. sink: one more score, or `NO_SCORE`.
+// One query, and what it sees: the tokens [first, last) of its slot, then `extra` ones. sink: one more score, or `NO_PEAK`.
 struct Asking {
     const float *query;
     float *out;
@@ -56,25 +58,25 @@ struct TilesRoom {
     int64_t rows() const { return CHUNK * dim; }                   // keys and values, where they do not lie together
     int64_t sums() const { return LANES * width; }                 // of a group
     int64_t numbers() const {
-        return MOST_SIXTEENS * (queries() + sums()) + MOST_HEADS * (values() + rows()) + CHUNK * LANES * 3 / 2 + LANES;
+        return MOST_SIXTEENS * (queries() + sums()) + MOST_HEADS * (values() + rows()) + CHUNK * LANES * 3 + LANES;
     }
 };
 static_assert(MOST_HEADS <= MOST_SIXTEENS);
 
 inline bool by_tiles(int64_t dim, bool bf16) { return bf16 && dim % STEP == 0 && tiles_permitted(); }
 
-inline __m512i rounded_words(Vec v) {  // a NaN need not stay one: the sum that is divided by has it
-    const Words words = words_of(v);
-    return (__m512i)((words + ((words >> 16 & 1u) + 0x7fffu)) >> 16);
+// Each vector's numbers as bf16, side by side. A NaN need not stay one: the sum that is divided by has it.
+inline __m512i rounded_pairs(Vec even, Vec odd) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    const __m512i low = _mm512_srli_epi32(_mm512_add_epi32((__m512i)even, half), 16), high = _mm512_add_epi32((__m512i)odd, half);
+    return _mm512_ternarylogic_epi32(high, _mm512_set1_epi32(int32_t(0xffff0000)), low, 0xEA);  // (high & mask) | low
 }
 
-inline __m512i paired(__m512i low, __m512i high) { return _mm512_or_si512(low, _mm512_slli_epi32(high, 16)); }
-
-// 32 bf16 numbers; those that are not finite become 0: they may be of a token that only other queries see, or none. Where a row
-// that is seen has such numbers, its key has them as a rule, and its score is none.
+// Sixteen bf16 numbers in the low halves of words; those that are not finite become 0: they may be of a token that only other
+// queries see, or none. Where a row that is seen has such numbers, its key has them as a rule, and its score is none.
 inline __m512i finite_numbers(const BFloat16 *from) {
-    const __m512i numbers = _mm512_loadu_si512(from), most = _mm512_set1_epi16(0x7f80);
-    return _mm512_maskz_mov_epi16(_mm512_cmpneq_epi16_mask(_mm512_and_si512(numbers, most), most), numbers);
+    const __m256i numbers = _mm256_loadu_si256((const __m256i *)from), most = _mm256_set1_epi16(0x7f80);
+    return _mm512_maskz_cvtepu16_epi32(_mm256_cmpneq_epi16_mask(_mm256_and_si256(numbers, most), most), numbers);
 }
 
 // Number c of vector r to number r of vector c.
@@ -115,109 +117,124 @@ inline void pack_queries(const Asking *all, int from, int to, int64_t dim, uint3
     written();
 }
 
-// The values of `count` tokens of a chunk by two tokens: [chunk / 32][width / 16][16 pairs][16 numbers][2]; zeros behind.
+// The values of `count` tokens of a chunk, by numbers instead of by tokens: [chunk / 32][width][32 tokens]; zeros behind.
 inline void pack_values(const BFloat16 *rows, int64_t count, int64_t dim, int64_t width, uint32_t *to) {
-    // of the words of two rows, low and high halves of each 128 bits stand side by side: the first 16 numbers' and the others'
-    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    __m512i pairs[LANES];
     for (int64_t begin = 0; begin < count; begin += STEP)
-        for (int64_t p = 0; p < LANES; p++) {
-            const int64_t token = begin + 2 * p;
-            uint32_t *pair = to + begin / STEP * (width / LANES) * TILE + p * LANES;
-            for (int64_t i = 0; i < width; i += 2 * LANES, pair += 2 * TILE) {
+        for (int64_t i = 0; i < width; i += LANES, to += TILE) {
+            for (int64_t p = 0; p < LANES; p++) {
+                const int64_t token = begin + 2 * p;
                 const BFloat16 *own = rows + token * dim + i;
-                const __m512i even = token < count ? finite_numbers(own) : _mm512_setzero_si512();
-                const __m512i odd = token + 1 < count ? finite_numbers(own + dim) : _mm512_setzero_si512();
-                const __m512i low = _mm512_unpacklo_epi16(even, odd), high = _mm512_unpackhi_epi16(even, odd);
-                _mm512_store_si512(pair, _mm512_permutex2var_epi64(low, first, high));
-                if (i + LANES < width) _mm512_store_si512(pair + TILE, _mm512_permutex2var_epi64(low, second, high));
+                pairs[p] = token < count ? finite_numbers(own) : _mm512_setzero_si512();
+                if (token + 1 < count) pairs[p] = _mm512_or_si512(pairs[p], _mm512_slli_epi32(finite_numbers(own + dim), 16));
             }
+            transpose(pairs);
+            for (int64_t n = 0; n < LANES; n++) _mm512_store_si512(to + n * LANES, pairs[n]);
         }
     written();
 }
 
-// e^x to within 1e-5, for weights that are rounded to bf16: 2^n times a polynomial on |r| <= 1/2. NaN stays NaN.
-inline Vec weight_of(Vec x) {
-    const __m512 t = _mm512_mul_ps((__m512)x, _mm512_set1_ps(1.44269504f));
-    const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = _mm512_sub_ps(t, n);
-    __m512 y = _mm512_set1_ps(9.6181291e-3f);
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(5.5504109e-2f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.4022651e-1f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.9314718e-1f));
+// 2^x to within 1e-4 of it, for weights that are rounded to bf16: 2^n times a polynomial on 0 <= r < 1. NaN stays NaN.
+inline Vec power_of_two(Vec x) {
+    const __m512 t = (__m512)x, r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 y = _mm512_set1_ps(7.706705e-2f);
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.2764498e-1f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.9511679e-1f));
     y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
-    return (Vec)_mm512_scalef_ps(y, n);
+    return (Vec)_mm512_scalef_ps(y, t);
 }
 
-// Scores of sixteen queries with four tiles of sixteen tokens, or fewer: [tokens][16 queries]. Each query is scored with the keys
-// of its own head: in the queries of another one it is zeros.
-inline void score_by_tiles(const BFloat16 *rows, int64_t tiles, int64_t dim, int heads, int64_t apart_heads,
-                           const uint32_t *queries, float *scores) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    const int64_t stride = dim * sizeof(BFloat16), apart = LANES * dim;
-    for (int head = 0; head < heads; head++, rows += apart_heads)
-        for (int64_t i = 0; i < dim; i += STEP, queries += TILE) {
-            _tile_loadd(6, queries, 64);
-            _tile_loadd(4, rows + i, stride);
-            _tile_dpbf16ps(0, 4, 6);
-            if (tiles > 1) {
-                _tile_loadd(5, rows + apart + i, stride);
-                _tile_dpbf16ps(1, 5, 6);
-            }
-            if (tiles > 2) {
-                _tile_loadd(4, rows + 2 * apart + i, stride);
-                _tile_dpbf16ps(2, 4, 6);
-            }
-            if (tiles > 3) {
-                _tile_loadd(5, rows + 3 * apart + i, stride);
-                _tile_dpbf16ps(3, 5, 6);
-            }
-        }
-    _tile_stored(0, scores, 64);
-    if (tiles > 1) _tile_stored(1, scores + TILE, 64);
-    if (tiles > 2) _tile_stored(2, scores + 2 * TILE, 64);
-    if (tiles > 3) _tile_stored(3, scores + 3 * TILE, 64);
-    written();
-}
+// A group's work for tiles goes on beside vectors' work, a step of a few instructions at a time: what tiles have summed up takes
+// long to come, and a processor looks some hundred instructions ahead. Here: the scores of sixteen queries with the tokens of a
+// chunk, [tokens][16 queries]. Each query is scored with the keys of its own head: in the queries of another one it is zeros.
+class Scoring {
+  public:
+    int64_t left;  // steps
 
-// sums[queries][width] += weights [steps][16 queries][32 tokens] times values, as `pack_values` lays them; of as many queries as
-// the rows of tiles.
-inline void add_values(const uint32_t *weights, const uint32_t *values, int64_t steps, int64_t width, float *sums) {
-    const int64_t stride = width * sizeof(float), tiles = width / LANES;
-    written();
-    for (int64_t at = 0; at < tiles; at += 4) {
-        const int64_t side = tiles - at;
-        float *own = sums + at * LANES;
-        _tile_loadd(0, own, stride);
-        if (side > 1) _tile_loadd(1, own + LANES, stride);
-        if (side > 2) _tile_loadd(2, own + 2 * LANES, stride);
-        if (side > 3) _tile_loadd(3, own + 3 * LANES, stride);
-        for (int64_t step = 0; step < steps; step++) {
-            const uint32_t *numbers = values + (step * tiles + at) * TILE;
-            _tile_loadd(4, weights + step * TILE, 64);
-            _tile_loadd(6, numbers, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            if (side > 1) {
-                _tile_loadd(7, numbers + TILE, 64);
-                _tile_dpbf16ps(1, 4, 7);
-            }
-            if (side > 2) {
-                _tile_loadd(6, numbers + 2 * TILE, 64);
-                _tile_dpbf16ps(2, 4, 6);
-            }
-            if (side > 3) {
-                _tile_loadd(7, numbers + 3 * TILE, 64);
-                _tile_dpbf16ps(3, 4, 7);
-            }
+    Scoring(const Rows &of, int heads, int64_t count, const uint32_t *queries, float *scores)
+        : left((count + 2 * LANES - 1) / (2 * LANES) * heads * (of.dim / STEP)), of_(of), heads_(heads), count_(count),
+          all_(queries), queries_(queries), scores_(scores), row_(of.keys) {}
+
+    void step() {
+        const int64_t stride = of_.dim * sizeof(BFloat16);
+        const bool two = token_ + LANES < count_;
+        if (queries_ == all_) {
+            _tile_zero(0);
+            _tile_zero(1);
         }
-        _tile_stored(0, own, stride);
-        if (side > 1) _tile_stored(1, own + LANES, stride);
-        if (side > 2) _tile_stored(2, own + 2 * LANES, stride);
-        if (side > 3) _tile_stored(3, own + 3 * LANES, stride);
+        const BFloat16 *own = row_ + number_;
+        _tile_loadd(6, queries_, 64);
+        _tile_loadd(4, own, stride);
+        _tile_dpbf16ps(0, 4, 6);
+        if (two) {
+            _tile_loadd(5, own + LANES * of_.dim, stride);
+            _tile_dpbf16ps(1, 5, 6);
+        }
+        left--;
+        queries_ += TILE;
+        number_ += STEP;
+        if (number_ < of_.dim) return;
+        number_ = 0;
+        row_ += of_.apart;
+        if (++head_ < heads_) return;
+        head_ = 0;
+        queries_ = all_;
+        _tile_stored(0, scores_ + token_ * LANES, 64);
+        if (two) _tile_stored(1, scores_ + (token_ + LANES) * LANES, 64);
+        token_ += 2 * LANES;
+        row_ = of_.keys + token_ * of_.dim;
     }
-    written();
-}
+
+  private:
+    const Rows &of_;
+    int heads_, head_ = 0;
+    int64_t count_, token_ = 0, number_ = 0;
+    const uint32_t *all_, *queries_;
+    float *scores_;
+    const BFloat16 *row_;
+};
+
+// The same: sums [heads][width][16 queries] += values, as `pack_values` lays them, times weights [steps][16 pairs of tokens][16
+// queries][2].
+class Adding {
+  public:
+    int64_t left;
+
+    Adding(const uint32_t *weights, const uint32_t *values, int heads, int64_t count, int64_t width, float *sums)
+        : left(heads * ((width + 2 * LANES - 1) / (2 * LANES)) * ((count + STEP - 1) / STEP)), steps_((count + STEP - 1) / STEP),
+          width_(width), weights_(weights), values_(values), sums_(sums) {}
+
+    void step() {
+        const bool two = number_ + LANES < width_;
+        if (step_ == 0) {
+            _tile_loadd(2, sums_, 64);
+            if (two) _tile_loadd(3, sums_ + TILE, 64);
+        }
+        const uint32_t *own = values_ + (step_ * width_ + number_) * LANES;
+        _tile_loadd(7, weights_ + step_ * TILE, 64);
+        _tile_loadd(4, own, 64);
+        _tile_dpbf16ps(2, 4, 7);
+        if (two) {
+            _tile_loadd(5, own + TILE, 64);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        left--;
+        if (++step_ < steps_) return;
+        step_ = 0;
+        _tile_stored(2, sums_, 64);
+        if (two) _tile_stored(3, sums_ + TILE, 64);
+        sums_ += two ? 2 * TILE : TILE;
+        number_ += 2 * LANES;
+        if (number_ < width_) return;
+        number_ = 0;
+        values_ += CHUNK * width_ / 2;
+    }
+
+  private:
+    int64_t steps_, step_ = 0, width_, number_ = 0;
+    const uint32_t *weights_, *values_;
+    float *sums_;
+};
 
 // Of sixteen queries: which tokens each sees, the largest score so far, and the sum of the weights.
 struct Seen {
@@ -243,45 +260,52 @@ struct Ahead {
 };
 
 // The scores [count][16 queries] of the tokens from `begin` on become weights, as tiles take them. Returns what the sums so far
-// are to be multiplied by.
+// are to be multiplied by. Largest scores and sums are of every fourth token first, so that one need not wait for the other.
+// beside(): a piece of the tiles' work, BESIDE times.
+template <class Beside>
 inline Vec weigh(float *scores, int64_t begin, int64_t count, const How &how, Seen &seen, const Ahead &ahead,
-                 uint32_t *weights) {
-    Vec peak = seen.peak;
-    const Vec none = splat(NO_SCORE);
-    const auto only_seen = [&](int64_t token, Vec v, Vec other) {
-        const Vec at = splat(float(token));
-        if (token >= seen.least) v = select(at < seen.last, v, other);
-        if (token < seen.late) v = select(at < seen.first, other, v);
-        return v;
-    };
-    for (int64_t t = 0; t < count; t++) {
-        ahead.fetch(t);
-        Vec score = load(scores + t * LANES) * how.scaling;
-        if (how.softcap != 0.0f) score = capped(score, how.softcap);
-        score = only_seen(begin + t, score, none);
-        store(scores + t * LANES, score);
-        peak = larger(score, peak);
-    }
-    const Vec before = weight_of(seen.peak - peak);
-    Vec total = seen.total * before;
-    __m512i pairs[LANES];
-    for (int64_t step = 0; step < count; step += STEP) {
-        for (int64_t p = 0; p < LANES; p++) {
-            __m512i words[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-            for (int64_t side = 0; side < 2; side++) {
-                const int64_t t = step + 2 * p + side;
-                if (t >= count) continue;
-                const Vec weight = only_seen(begin + t, weight_of(load(scores + t * LANES) - peak), Vec{});
-                total = total + weight;
-                words[side] = rounded_words(weight);
-            }
-            pairs[p] = paired(words[0], words[1]);
+                 uint32_t *weights, const Beside &beside) {
+    constexpr int APART = 4;
+    const bool late = begin < seen.late, early = begin + count > seen.least;
+    if (late || early || how.softcap != 0.0f)
+        for (int64_t t = 0; t < count; t++) {
+            const Vec at = splat(float(begin + t)), none = splat(NO_SCORE);
+            Vec score = load(scores + t * LANES);
+            if (how.softcap != 0.0f) score = capped(score * how.scaling, how.softcap);
+            if (early) score = select(at < seen.last, score, none);
+            if (late) score = select(at < seen.first, none, score);
+            store(scores + t * LANES, score);
         }
-        transpose(pairs);
-        for (int64_t q = 0; q < LANES; q++) _mm512_store_si512(weights + (step / STEP * LANES + q) * LANES, pairs[q]);
+    const float unit = how.softcap != 0.0f ? LOG2_E : how.scaling * LOG2_E;  // of scores, of which weights are powers of two
+    __m512 peaks[APART];
+    for (auto &peak : peaks) peak = _mm512_set1_ps(NO_SCORE);
+    for (int64_t t = count; t < round_up(count, APART); t++) store(scores + t * LANES, splat(NO_SCORE));
+    for (int64_t t = 0; t < count; t += APART) {
+        HEADSTART_UNROLL
+        for (int n = 0; n < APART; n++) {
+            ahead.fetch(t + n);
+            peaks[n] = _mm512_max_ps(_mm512_loadu_ps(scores + (t + n) * LANES), peaks[n]);  // not if it is a NaN
+        }
     }
+    const Vec most = (Vec)_mm512_max_ps(_mm512_max_ps(peaks[0], peaks[1]), _mm512_max_ps(peaks[2], peaks[3])) * unit;
+    const Vec peak = larger(most, seen.peak), before = power_of_two(seen.peak - peak), units = splat(unit);
+    Vec totals[APART] = {seen.total * before, Vec{}, Vec{}, Vec{}};
+    for (int64_t t = 0; t < CHUNK; t += APART) {
+        if (t % LANES == 0) beside();
+        if (t >= count) continue;
+        Vec own[APART];
+        HEADSTART_UNROLL
+        for (int n = 0; n < APART; n++) {
+            own[n] = power_of_two((Vec)_mm512_fmsub_ps(_mm512_loadu_ps(scores + (t + n) * LANES), (__m512)units, (__m512)peak));
+            totals[n] = totals[n] + own[n];
+        }
+        HEADSTART_UNROLL
+        for (int n = 0; n < APART; n += 2) _mm512_store_si512(weights + (t + n) / 2 * LANES, rounded_pairs(own[n], own[n + 1]));
+    }
+    for (int64_t t = round_up(count, APART); t < round_up(count, STEP); t += 2)
+        _mm512_store_si512(weights + t / 2 * LANES, _mm512_setzero_si512());
     seen.peak = peak;
-    seen.total = total;
+    seen.total = (totals[0] + totals[1]) + (totals[2] + totals[3]);
     return before;
 }
 
@@ -294,7 +318,7 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
     const int groups = all.groups(), heads = all.heads, own_of = all.of_head();
     uint32_t *queries = (uint32_t *)((uintptr_t(room) + 63) / 64 * 64), *packed = queries + MOST_SIXTEENS * sizes.queries();
     uint32_t *weights = packed + MOST_HEADS * sizes.values();
-    float *scores = (float *)(weights + CHUNK * LANES / 2), *sums = scores + CHUNK * LANES;
+    float *scores = (float *)(weights + CHUNK * LANES), *sums = scores + 2 * CHUNK * LANES;
     BFloat16 *own_rows = (BFloat16 *)(sums + MOST_SIXTEENS * sizes.sums());
     Seen seen[MOST_SIXTEENS];
     int64_t begin = INT64_MAX, end = 0, shared = INT64_MAX;
@@ -331,7 +355,7 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
         see(g, -1, seen[g]);
         for (int q = 0; q < LANES; q++) {
             peak[q] = all.of[std::min(g * LANES + q, all.count - 1)].sink;
-            total[q] = peak[q] == NO_SCORE ? 0.0f : 1.0f;
+            total[q] = peak[q] == NO_PEAK ? 0.0f : 1.0f;
         }
         seen[g].peak = load(peak);
         seen[g].total = load(total);
@@ -339,26 +363,48 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
     }
     for (int head = 0; head < heads && heads > 1; head++)
         pack_queries(all.of, head * own_of, (head + 1) * own_of, dim, queries + head * sizes.queries());
-    std::memset(sums, 0, groups * sizes.sums() * sizeof(float));
-    // A group passes through `count` tokens from `first` on, whose values are packed.
-    const auto pass = [&](int g, const Rows &chunk, int64_t first, int64_t count, Seen &seen, const Ahead &ahead) {
-        for (int64_t t = 0; t < count; t += 4 * LANES)
-            score_by_tiles(chunk.keys + t * dim, (count - t + LANES - 1) / LANES, dim, heads, chunk.apart,
-                           queries + g * sizes.queries(), scores + t * LANES);
-        float before[LANES], *sum = sums + g * sizes.sums();
-        store(before, weigh(scores, first, count, how, seen, ahead, weights));
-        for (int q = 0; q < LANES; q++) {
-            if (before[q] == 1.0f || g * LANES + q >= all.count) continue;
-            for (int64_t i = 0; i < width; i += LANES) store(sum + q * width + i, load(sum + q * width + i) * before[q]);
+    std::memset(sums, 0, std::max(groups, heads) * sizes.sums() * sizeof(float));
+    // Tokens of a chunk, through which a group passes.
+    struct Passing {
+        int g;
+        int64_t count;
+        Seen *seen;
+    };
+    // Groups pass through a chunk from token `first` on, whose values are packed. While vectors weigh the scores of one of them,
+    // tiles score the next one's and add up the values of the one before.
+    const auto pass = [&](const Passing *passing, int n, const Rows &chunk, int64_t first, Ahead ahead) {
+        const auto scoring = [&](int k) {
+            const Passing &own = passing[std::min(k, n - 1)];
+            return Scoring(chunk, heads, k < n ? own.count : 0, queries + own.g * sizes.queries(), scores + k % 2 * CHUNK * LANES);
+        };
+        const auto adding = [&](int k) {
+            const Passing &own = passing[std::max(k, 0)];
+            return Adding(weights + (k & 1) * CHUNK * LANES / 2, packed, heads, k < 0 ? 0 : own.count, width,
+                          sums + own.g * sizes.sums());
+        };
+        for (Scoring first_scores = scoring(0); first_scores.left;) first_scores.step();
+        for (int k = 0; k < n; k++) {
+            const Passing &own = passing[k];
+            Scoring next = scoring(k + 1);
+            Adding last = adding(k - 1);
+            const int64_t scores_each = (next.left + BESIDE - 1) / BESIDE, sums_each = (last.left + BESIDE - 1) / BESIDE;
+            written();
+            const Vec before = weigh(scores + k % 2 * CHUNK * LANES, first, own.count, how, *own.seen, ahead,
+                                     weights + k % 2 * CHUNK * LANES / 2, [&] {
+                for (int64_t i = 0; i < std::max(scores_each, sums_each); i++) {
+                    if (i < scores_each && next.left) next.step();
+                    if (i < sums_each && last.left) last.step();
+                }
+            });
+            written();
+            ahead.tokens = 0;  // once is enough
+            float *sum = sums + own.g * sizes.sums();  // of several heads, if there are some, each with a room of its own
+            if (_mm512_cmpneq_ps_mask((__m512)before, _mm512_set1_ps(1.0f)))
+                for (int64_t i = 0; i < heads * sizes.sums(); i += LANES) store(sum + i, load(sum + i) * before);
         }
-        const int64_t steps = (count + STEP - 1) / STEP;
-        if (heads == 1) {
-            add_values(weights, packed, steps, width, sum);
-            return;
-        }
-        const Tiles few(own_of);
-        for (int head = 0; head < heads; head++)
-            add_values(weights + head * own_of * LANES, packed + head * sizes.values(), steps, width, sum + head * own_of * width);
+        written();
+        for (Adding last = adding(n - 1); last.left;) last.step();
+        written();
     };
     const auto pack = [&](const Rows &chunk, int64_t count) {
         for (int head = 0; head < heads; head++)
@@ -367,14 +413,14 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
     for (int64_t first = begin; first < end; first += CHUNK) {
         const int64_t count = std::min(end - first, CHUNK), next = first + CHUNK;
         const Rows chunk{of.keys + first * dim, of.values + first * dim, dim, width, of.apart};
-        Ahead ahead{of, heads, next, std::min(end - next, CHUNK)};
         pack(chunk, count);
+        Passing passing[MOST_SIXTEENS];
+        int n = 0;
         for (int g = 0; g < groups; g++) {
             const int64_t own = std::min(seen[g].most - first, count);
-            if (own <= 0 || first + own <= seen[g].early) continue;
-            pass(g, chunk, first, own, seen[g], ahead);
-            ahead.tokens = 0;  // once is enough
+            if (own > 0 && first + own > seen[g].early) passing[n++] = Passing{g, own, &seen[g]};
         }
+        pass(passing, n, chunk, first, Ahead{of, heads, next, std::min(end - next, CHUNK)});
     }
     for (int g = 0; g < groups && extras; g++)
         for (int q = g * LANES; q < std::min((g + 1) * LANES, all.count); q++) {
@@ -396,15 +442,23 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
                     }
                 written();
                 pack(chunk, count);
-                pass(g, chunk, first, count, only, Ahead{of, heads, 0, 0});
+                const Passing own_pass{g, count, &only};
+                pass(&own_pass, 1, chunk, first, Ahead{of, heads, 0, 0});
             }
             seen[g].peak = only.peak;
             seen[g].total = only.total;
         }
-    for (int q = 0; q < all.count; q++) {
-        const float *sum = sums + q * width, inverse = 1.0f / seen[q / LANES].total[q % LANES];
-        for (int64_t i = 0; i < width; i += LANES) store(all.of[q].out + i, load(sum + i) * inverse);
-    }
+    for (int g = 0; g < groups; g++)
+        for (int head = 0; head < heads; head++)
+            for (int64_t i = 0; i < width; i += LANES) {
+                __m512i numbers[LANES];
+                const float *sum = sums + (g + head) * sizes.sums() + i * LANES;
+                for (int n = 0; n < LANES; n++) numbers[n] = _mm512_loadu_si512(sum + n * LANES);
+                transpose(numbers);
+                const int from = heads > 1 ? head * own_of : 0, to = heads > 1 ? from + own_of : LANES;
+                for (int q = from; q < std::min(to, all.count - g * LANES); q++)
+                    store(all.of[g * LANES + q].out + i, (Vec)numbers[q] * (1.0f / seen[g].total[q]));
+            }
 }
 
 // Attention of all queries of a batch: query and attended [rows, heads, dim]. keys, values, width: see `Rows`.
@@ -439,7 +493,7 @@ inline void attend_by_tiles(Member &team, const float *query, const BFloat16 *ke
             const int64_t at = first + q % count, row = segments[k] + at / group, head = (kv + q / count) * group + at % group;
             const int64_t own = (row * s.heads + head) * s.dim, extra = visible.extra_begin[row];
             all.of[q] = Asking{query + own, attended + own, row, visible.first[row], visible.last[row], visible.extra + extra,
-                               visible.extra_begin[row + 1] - extra, how.sinks ? std::max(how.sinks[head], NO_SCORE) : NO_SCORE};
+                               visible.extra_begin[row + 1] - extra, how.sinks ? std::max(how.sinks[head] * LOG2_E, NO_PEAK) : NO_PEAK};
         }
         const int64_t before = (slots[segments[k]] * s.kv_heads + kv) * apart;
         attend_by_tiles(all, Rows{keys + before, values + before, s.dim, width, apart}, how, room);

@@ -232,6 +232,7 @@ void norm(float *x, const Added &added, const Norm &norm, bool early, int64_t co
 // The MLP of a layer, or its experts: x takes in what was added, and what the layer adds is returned.
 float *feed(const Layer &layer, int64_t l, float *x, const Added &added, bool early, int64_t count, int64_t width,
             const Batch &batch, float *y, const Scratch &scratch, uint8_t *rows, float *scale, Mixture &mixture) {
+    scratch.team.begin(Part::NORMS);
     if (const Experts *e = layer.experts) {
         add_and_norm(x, added, layer.mlp_in, early, count, width, scratch,
                      [&](const float *row, const float *normed, int64_t r) {
@@ -241,17 +242,21 @@ float *feed(const Layer &layer, int64_t l, float *x, const Added &added, bool ea
                          if (e->router_norm.kind) norm_row(row, e->router_norm, width, scratch.row);
                          convert_row(e->router, e->router_norm.kind ? scratch.row : own, r, count, rows, scale);
                      });
+        scratch.team.begin(Part::EXPERTS);
         mix_experts(scratch.team, *e, l, count, width, mixture, scratch.row, scratch.sums, rows, scale,
                     batch.experts_touched);
         return mixture.added.data();
     }
     norm(x, added, layer.mlp_in, early, count, layer.gate_up, scratch, rows, scale);
+    scratch.team.begin(Part::GATE_UP);
     multiply(scratch.team, layer.gate_up, rows, scale, count, scratch.sums, y);
+    scratch.team.begin(Part::ACTIVATION);
     const Gate gate{layer.activation, layer.gated, layer.gate_factor, layer.activation_numbers};
     scratch.team.each(count, [&](int64_t r) {
         gate_row(gate, y + r * (layer.gated ? 2 : 1) * layer.down.inputs, layer.down.inputs, scratch.row);
         convert_row(layer.down, scratch.row, r, count, rows, scale);
     });
+    scratch.team.begin(Part::DOWN);
     multiply(scratch.team, layer.down, rows, scale, count, scratch.sums, y);
     return y;
 }
@@ -614,6 +619,7 @@ void scale_logits(const Model &model, const Batch &batch, const Scratch &scratch
 // After the last layer: the final norm of the judged rows and the head; the normed rows of all if they are tapped.
 void final_norm_and_head(const Model &model, const Batch &batch, const Selected &selected, float *x, const Added &added,
                          const Scratch &scratch, uint8_t *rows, float *scale) {
+    scratch.team.begin(Part::NORMS);
     const int64_t width = model.width;
     const Norm &last = model.final_norm;
     float *tapped = batch.taps ? batch.taps[model.layer_count] : nullptr, *normed = scratch.row;
@@ -631,6 +637,7 @@ void final_norm_and_head(const Model &model, const Batch &batch, const Selected 
                         width * sizeof(float));
         convert_row(model.head, output, n, batch.judged_count, rows, scale);
     });
+    scratch.team.begin(Part::HEAD);
     multiply(scratch.team, model.head, rows, scale, batch.judged_count, scratch.sums, batch.logits);
     scale_logits(model, batch, scratch);
 }
@@ -664,12 +671,15 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
                 added = Added{fed, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
                 continue;
             }
+            scratch.team.begin(Part::NORMS);
             if (l == 0 && batch.draft_head && norms_stream(*batch.draft_head))
                 norm_pair<W>(model, batch, x, layer, scratch, rows, scale);
             else
                 norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch, rows, scale);
             tap(batch, x, l, model.width, scratch);
+            scratch.team.begin(Part::QKV);
             multiply(scratch.team, layer.qkv, rows, scale, batch.count, scratch.sums, y);
+            scratch.team.begin(Part::RECURRENCE);
             float *beside = layer.beside_out.weights ? b.beside.data() : nullptr;
             if (layer.mixer.kind)
                 recur(layer, l, batch, y, mixed, scratch, b.gated.data(), attended, selected, beside ? layer.beside_out : layer.out, rows,
@@ -677,11 +687,13 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             if (beside) multiply(scratch.team, layer.beside_out, rows, scale, selected.count, scratch.sums, beside);
             if (beside || !layer.mixer.kind) {
                 const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
+                scratch.team.begin(Part::ROTATION);
                 const auto look = [&](auto *keys, auto *values) {
                     if (!layer.latent.rank)
                         rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
                     else if constexpr (SCALE<std::remove_pointer_t<decltype(keys)>> == 0)
                         rotate_latent(y, layer, batch, s, keys, scratch, rows, scale, attended, query);
+                    scratch.team.begin(Part::ATTENTION);
                     attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
                 };
                 void *keys = batch.keys[layer.keys_of], *values = batch.values[layer.keys_of];
@@ -690,6 +702,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
                 else
                     look((W *)keys, (W *)values);
             }
+            scratch.team.begin(Part::OUT);
             if (selected.rows) gather_rows(x, selected, model.width, scratch);
             multiply(scratch.team, layer.out, rows, scale, selected.count, scratch.sums, y);
             const float after = layer.feeds() ? 1.0f : layer.layer_factor;
@@ -700,6 +713,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             added = Added{fed, layer.mlp_out, layer.mlp_factor, layer.layer_factor, nullptr, 0};
             if (!layer.input_gate.weights) continue;
             added.after = 1.0f;
+            scratch.team.begin(Part::NORMS);  // the layer's own input counts as its norm
             norm(x, added, Norm{}, false, selected.count, layer.input_gate, scratch, rows, scale);
             multiply(scratch.team, layer.input_gate, rows, scale, selected.count, scratch.sums, y);
             gate_input(model, b.inputs.data(), layer, l, selected, y, scratch, rows, scale);
@@ -988,6 +1002,10 @@ uint32_t headstart_read(const void *from, int64_t bytes, int64_t threads) {
 void headstart_activate(int64_t activation, const float *x, const float *numbers, float *y, int64_t count) {
     gate_row(Gate{int32_t(activation), 0, 1.0f, numbers}, x, count, y);
 }
+
+// From now on the nanoseconds of each part of forwards are added up: see `part_times`, which has room for so many members as
+// there are threads. Null: no more.
+void headstart_time_parts(int64_t *times) { part_times = times; }
 
 // A forward. Returns 0, or 1 if there is no memory for it.
 int headstart_forward(const Model *model, const Batch *batch) {

@@ -48,6 +48,13 @@ inline void relax() {
 #define HEADSTART_ONCE __attribute__((noinline, noclone))
 #endif
 
+// What a forward's time goes to. `WAITING`: what a member waits for pieces that others hold, wherever that is.
+enum class Part { START, NORMS, QKV, ROTATION, ATTENTION, RECURRENCE, OUT, GATE_UP, ACTIVATION, DOWN, EXPERTS, HEAD, WAITING };
+constexpr int PARTS = int(Part::WAITING) + 1;
+
+// Where the nanoseconds of each member's parts are added up, [members][PARTS]; null: nobody looks at a clock.
+inline int64_t *part_times = nullptr;
+
 // What the members of a team have in common.
 struct Team {
     struct alignas(64) Range {
@@ -66,7 +73,20 @@ struct Team {
 class Member {
   public:
     // number: of this member, from 0.
-    Member(Team &team, int64_t number) : team(team), me(number), since(nanoseconds()) {}
+    Member(Team &team, int64_t number)
+        : team(team), me(number), since(nanoseconds()), times(part_times ? part_times + number * PARTS : nullptr),
+          part_since(since) {}
+    Member(const Member &) = delete;
+    ~Member() { begin(Part::START); }
+
+    // From here on its time is that of another part.
+    void begin(Part next) {
+        if (!times) return;
+        const int64_t at = nanoseconds();
+        times[int(part)] += at - part_since;
+        part_since = at;
+        part = next;
+    }
 
     int64_t number() const { return me; }
     int64_t threads() const { return team.threads; }
@@ -171,6 +191,8 @@ class Member {
 
     // Until the pieces that others hold are done.
     void wait() {
+        const Part before = part;
+        begin(Part::WAITING);
         int64_t began = 0;
         for (int spins = 1; !complete(); spins++, relax()) {
             if (spins % 64) continue;
@@ -179,6 +201,7 @@ class Member {
             if (at - began > WAITS) since = at - RUNS;
             offer();
         }
+        begin(before);
     }
 
     bool complete() const { return team.done.load(std::memory_order_acquire) >= total; }
@@ -203,4 +226,7 @@ class Member {
     uint64_t phase = 0;         // of the work that is shared out: a call of `pieces`
     int64_t share = 0;          // its pieces
     int64_t total = 0, held = 0;  // pieces up to the end of the phase; done, but not yet reported
+    int64_t *const times;
+    int64_t part_since;
+    Part part = Part::START;
 };
