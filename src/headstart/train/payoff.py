@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headstart.base.words import counted
 from headstart.engine.in_turn import Round, in_turn
 from headstart.loading.load import load
 from headstart.train.harness import TrainingResult
@@ -51,7 +52,7 @@ class Payoff:
             f"speedup: {self.predicted:.2f}x predicted ({self.predicted_tokens_per_round:.2f} tokens a round), "
             f"{self.measured:.2f}x measured ({self.tokens_per_round:.2f} tokens a round; "
             f"{self.drafted_rate:.1f} tokens/s, {self.plain_rate:.1f} plain); "
-            f"{self.prompts} held-out prompts, greedy, K={self.k}"
+            f"{counted(self.prompts, 'held-out prompt')}, greedy, K={self.k}"
         )
 
 
