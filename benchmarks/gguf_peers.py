@@ -61,7 +61,7 @@ def contenders(args: argparse.Namespace) -> list[Contender]:
     drafters: list[tuple[str, Any]] = [("n-gram", "ngram")]
     if not args.short:
         drafters += [("n-gram and suffix", ["ngram", "suffix"]), ("early exit", "early-exit")]
-    drafters += [(text, text.split(",")) for text in args.drafter]
+    drafters += [(text, text.split(",") if "," in text else text) for text in args.drafter]
     for label, drafter in drafters:
         found.append(
             Contender(f"headstart {label}", "run_headstart.py", sys.executable, {"mode": "named", "drafter": drafter})
@@ -104,6 +104,11 @@ def _servers(args: argparse.Namespace) -> list[tuple[str, list[str]]]:
     for most in (3, 5, 8) if args.draft else ():
         line = ["--spec-type", "draft-simple", "-md", str(args.draft), "--spec-draft-n-max", str(most)]
         found.append((f"draft, K={most}", line))
+    for head in args.head:
+        kind, _, file = head.partition("=")
+        for most in (3, 5, 8):
+            line = ["--spec-type", f"draft-{kind}", "-md", file, "--spec-draft-n-max", str(most)]
+            found.append((f"{kind}, K={most}", line))
     return found
 
 
@@ -269,6 +274,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help="a model by to_openvino.py; also again",
     )
     parser.add_argument("--draft", type=Path, help="a GGUF draft model of the same tokenizer, for llama.cpp")
+    parser.add_argument(
+        "--head",
+        action="append",
+        default=[],
+        metavar="KIND=FILE",
+        help="a head of the files for llama-server, as in eagle3=head.gguf; also again",
+    )
     parser.add_argument(
         "--drafter", action="append", default=[], metavar="NAME[,NAME...]", help="another of headstart's"
     )

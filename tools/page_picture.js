@@ -78,8 +78,10 @@
     const baseline = rect.top - y0 + rect.height / 2 + size * 0.34;
     const shown = style.textTransform === "uppercase" ? text.toUpperCase() : text;
     const mono = style.fontFamily.includes("mono");
+    const spaced = style.letterSpacing !== "normal";
     put("text", {
-      x: rect.left - x0, y: baseline, "font-size": size, fill: style.color, "xml:space": "preserve", textLength: rect.width, lengthAdjust: "spacingAndGlyphs",
+      x: rect.left - x0, y: baseline, "font-size": size, fill: style.color, "xml:space": "preserve",
+      ...(spaced ? { "letter-spacing": style.letterSpacing } : { textLength: rect.width, lengthAdjust: "spacingAndGlyphs" }),
       "font-weight": Number(style.fontWeight) > 500 ? "bold" : undefined, "font-family": mono ? "monospace" : undefined,
     }, shown.replaceAll("\n", " "));
   };
@@ -112,7 +114,10 @@
     } else if (element.type === "radio" || element.type === "checkbox") {
       const round = element.type === "radio" ? rect.width / 2 : 3;
       put("rect", { x: x + 2, y: y + 2, width: rect.width - 4, height: rect.height - 4, rx: round, fill: "none", stroke: accent, "stroke-width": 1.5 });
-      if (element.checked) put("rect", { x: x + 6, y: y + 6, width: rect.width - 12, height: rect.height - 12, rx: element.type === "radio" ? rect.width / 2 : 1, fill: accent });
+      if (element.checked && element.type === "checkbox") {
+        put("rect", { x: x + 2, y: y + 2, width: rect.width - 4, height: rect.height - 4, rx: round, fill: accent });
+        put("path", { d: `M${number(x + 5)} ${number(middle)}l3.5 3.5l6.5 -7`, fill: "none", stroke: getComputedStyle(document.body).backgroundColor, "stroke-width": 2 });
+      } else if (element.checked) put("rect", { x: x + 6, y: y + 6, width: rect.width - 12, height: rect.height - 12, rx: element.type === "radio" ? rect.width / 2 : 1, fill: accent });
     } else {
       box(element, style);
       const text = element.tagName === "SELECT" ? element.selectedOptions[0]?.textContent : element.value || element.placeholder || "";
@@ -145,6 +150,15 @@
     out.push(new XMLSerializer().serializeToString(copy).replaceAll(' xmlns="http://www.w3.org/2000/svg"', ""));
   };
 
+  // The triangle of a part that can be folded away.
+  const marker = (element, style) => {
+    const rect = element.getBoundingClientRect();
+    if (!inside(rect) || style.display !== "list-item") return;
+    const [x, middle] = [rect.left - x0, rect.top - y0 + rect.height / 2];
+    const d = element.parentElement.open ? `M${number(x)} ${number(middle - 4)}h10l-5 8z` : `M${number(x)} ${number(middle - 5)}v10l8 -5z`;
+    put("path", { d, fill: style.color });
+  };
+
   const late = []; // what floats above the rest
   const walk = (element, floats = false) => {
     const style = getComputedStyle(element);
@@ -153,6 +167,7 @@
     if (element instanceof SVGSVGElement) return graphics(element);
     if (["INPUT", "SELECT", "TEXTAREA"].includes(element.tagName)) return control(element, style);
     box(element, style);
+    if (element.tagName === "SUMMARY") marker(element, style);
     for (const node of element.childNodes) {
       if (node.nodeType === Node.TEXT_NODE) words(node, style);
       else if (node.nodeType === Node.ELEMENT_NODE) walk(node);
@@ -163,5 +178,5 @@
   walk(document.body);
   for (const element of late.splice(0)) walk(element, true);
   const back = getComputedStyle(document.body).backgroundColor;
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif">\n<rect width="${width}" height="${height}" rx="10" fill="${back}"/>\n<defs>${hatches()}</defs>\n${out.join("\n")}\n</svg>\n`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" font-family="Inter, system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif">\n<rect width="${width}" height="${height}" rx="10" fill="${back}"/>\n<defs>${hatches()}</defs>\n${out.join("\n")}\n</svg>\n`;
 })

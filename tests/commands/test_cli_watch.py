@@ -54,6 +54,16 @@ def test_positions_that_nothing_has_reached_are_not_shown() -> None:
     assert accepted(none_tested).plain == "?%"
 
 
+def test_a_long_draft_leaves_room_for_the_names() -> None:
+    """n-grams draft thirty tokens."""
+    passed = tuple(range(40, 9, -1))
+    counts = Counters(
+        "headstart", counts_drafts=True, drafts=40, drafted=1240, accepted_per_position=passed,
+        tested_per_position=(40, *passed[:-1]),
+    )  # fmt: skip
+    assert accepted(counts).plain == "100 98 97 97 97 97% …"
+
+
 def test_the_table_says_what_a_server_does(server: FakeServer) -> None:
     result = run(server.url, "--once")
     assert result.exit_code == 0, result.output

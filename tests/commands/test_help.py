@@ -94,6 +94,14 @@ PYTHON = re.compile(
 """A value, a field, a member or a keyword of Python. Names of environment variables are in capitals."""
 
 
+def test_help_shows_the_default_and_the_unit_that_a_command_has() -> None:
+    """--max-model-len is of many commands, and the server's default is not that of the others."""
+    assert re.search(r"'auto' takes\s.*?\[default: auto\]", said("serve", "--help"), re.DOTALL)
+    assert "at most 4096" not in said("serve", "--help")
+    assert re.search(r"--max-model-len TOKENS .*\sDefault: the\s+model's limit, at most 4096", said("chat", "--help"))
+    assert "--every SECONDS" in said("watch", "--help-all")
+
+
 def test_a_short_option_means_one_thing() -> None:
     meanings: dict[str, set[str]] = {}
     for _, option in OPTIONS:

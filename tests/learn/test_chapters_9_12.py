@@ -275,12 +275,12 @@ def test_wrong_answers_are_told_what_they_mixed_up(browser: Any, lessons: Path) 
     certificate = tab.get_by_role("group", name="Your certificate").inner_text()
     assert "2.25 tokens per forward" in certificate
     assert "solved 3 exercises" in certificate
-    assert "no bet in chapter 0" in certificate
+    assert "no guess in chapter 0" in certificate
     tab.evaluate("localStorage.setItem('headstart-lessons', JSON.stringify({'prediction 00': 2.5}))")
     tab.reload()
     ready(tab)
     certificate = tab.get_by_role("group", name="Your certificate").inner_text()
-    assert "you bet that the guesses would make it 2.5 times as fast" in certificate
+    assert "you guessed that a draft would make it 2.5 times as fast" in certificate
 
 
 def test_ones_own_trace_brings_its_own_questions(browser: Any, lessons: Path, tmp_path: Path) -> None:

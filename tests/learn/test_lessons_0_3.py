@@ -228,14 +228,14 @@ def test_the_race_shows_what_was_recorded(tab: Any, path: Path) -> None:
 
 def test_the_bet_is_shown_again_at_the_end(tab: Any, path: Path) -> None:
     at(tab, path, "00")
-    assert "not bet yet" in tab.locator(".bet").inner_text()
+    assert "not guessed yet" in tab.locator(".bet").inner_text()
     bet = tab.locator("form.predict")
     bet.locator("input").fill("2,5")
     bet.get_by_role("button", name="Show me").press("Enter")
     assert "1.6 times as fast" in bet.inner_text()
-    assert "Your bet was 2.5 times; it was 1.6 times" in tab.locator(".bet").inner_text()
+    assert "You guessed 2.5 times; it was 1.6 times" in tab.locator(".bet").inner_text()
     tab.reload()
-    assert "Your bet was 2.5 times" in tab.locator(".bet").inner_text()
+    assert "You guessed 2.5 times" in tab.locator(".bet").inner_text()
 
 
 def test_marked_tokens_are_compared_with_the_truth_by_keyboard(tab: Any, path: Path) -> None:

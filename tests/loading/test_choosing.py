@@ -35,6 +35,23 @@ def test_bundled_heads_belong_to_the_bundled_target(tiny: Callable[..., str]) ->
     assert "train medusa" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("asked", "meant"), [("ngrm", "ngram"), ("n-gram", "ngram"), ("earlyexit", "early-exit"), ("eagle-3", "eagle3")]
+)
+def test_a_misspelt_name_is_not_taken_for_a_model_of_the_hub(asked: str, meant: str) -> None:
+    with pytest.raises(InvalidOption, match="is no drafter, and no file or directory") as caught:
+        choose("bundled", ["suffix", asked])
+    assert f"did you mean '{meant}'?" in caught.value.hint
+
+
+def test_a_folder_may_have_almost_the_name_of_a_drafter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Callable[..., str]
+) -> None:
+    (tmp_path / "ngrams").symlink_to(tiny("llama"))
+    monkeypatch.chdir(tmp_path)
+    assert kinds("bundled", "ngrams") == ["draft"]
+
+
 def test_auto_may_end_a_list(tiny: Callable[..., str], load: Callable[..., hs.Engine]) -> None:
     choice = choose(tiny("llama"), ["prediction", "ngram", "auto"])
     assert [each.name for each in choice.drafters] == ["prediction", "ngram", "suffix"]

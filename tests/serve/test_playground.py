@@ -12,13 +12,15 @@ import httpx2
 import pytest
 from support.browser import until
 from support.http_server import Running, chat_model, serving
-from support.pages import View, checked
+from support.pages import View, checked, walked_by_tab
 from support.playground import PATIENCE, WRITERS, Reader, reading
 
 import headstart as hs
+from headstart.commands.demo import PROMPTS
 from headstart.engine.trace.reader import parse_trace
 
-PROMPT = "def fibonacci(n):"
+PROMPT = PROMPTS[0]
+"""The page opens with that of `headstart demo`."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def test_a_run_shows_the_servers_text_origins_and_figures(reader: Reader, pair: 
     assert figures["accepted of judged"] == f"{timings['draft_n_accepted']} of {timings['draft_n']}"
     told = answer["metrics"]["headstart"]["tokens_per_forward"]
     assert float(figures["tokens / forward"]) == pytest.approx(told, abs=0.006)
-    assert re.fullmatch(r"\d+ of 9", figures["cached"])
+    assert re.fullmatch(rf"\d+ of {answer['usage']['prompt_tokens']}", figures["cached"])
     assert reader.tab.locator(".legend").first.is_visible()
 
 
@@ -219,6 +221,14 @@ def test_everything_works_by_keyboard(reader: Reader) -> None:
     keys.press("End")
     count = reader.tab.locator(".why .stepper-place").first.inner_text()
     assert count.split()[0] == count.split()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 1280])
+def test_tab_leads_through_all_of_it(browser: Any, pair: Running, width: int) -> None:
+    with reading(browser, pair, width=width) as reader:
+        finished(reader.tab)
+        walked_by_tab(reader.tab)
 
 
 def test_pinned_runs_are_compared(reader: Reader) -> None:

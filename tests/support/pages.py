@@ -113,6 +113,44 @@ PAPER_BACK = """() => {
   return ['rgb(255, 255, 255)', 'rgba(0, 0, 0, 0)'].includes(back) ? [] : [`the paper is ${back}`];
 }"""
 
+_FOLLOW = """() => {
+  window.reached = new Set();
+  window.unmarked = new Set();
+  window.covered = [];
+  const marked = (element) => {
+    const style = getComputedStyle(element);
+    return (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2) || style.boxShadow !== 'none';
+  };
+  document.addEventListener('focusin', ({ target }) => {
+    window.reached.add(target);
+    if (![target, target.closest('label'), target.parentElement].some((each) => each && marked(each)))
+      window.unmarked.add(target);
+    const [line, place] = [document.querySelector('header.top'), target.getBoundingClientRect()];
+    const away = line.contains(target) || target.matches('.skip') || !place.height;
+    if (!away && place.bottom <= line.getBoundingClientRect().bottom)
+      window.covered.push(target.outerHTML.slice(0, 80));
+  });
+}"""
+_CONTROLS = """() => [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')]
+  .filter((each) => !each.disabled && each.tabIndex >= 0 && each.checkVisibility({ visibilityProperty: true }))"""
+_NAME = """(each) => `${each.tagName.toLowerCase()}.${each.className?.baseVal ?? each.className} "`
+  + `${(each.getAttribute('aria-label') || each.textContent || each.name || '').trim().slice(0, 40)}"`"""
+_MISSED = f"""() => ({_CONTROLS})().filter((each) => !window.reached.has(each)
+  && !(each.type === 'radio' && [...window.reached].some(({{ type, name }}) => type === 'radio' && name === each.name)))
+  .map({_NAME})"""
+_UNMARKED = f"() => [...window.unmarked].filter((each) => each.isConnected && each.tabIndex >= 0).map({_NAME})"
+
+
+def walked_by_tab(tab: Any) -> None:
+    """Go through an open page by the Tab key: every control is reached, shows that it has the focus, and is not under
+    the line at the top."""
+    tab.evaluate(_FOLLOW)
+    for _ in range(tab.evaluate(f"({_CONTROLS})().length") + 5):
+        tab.keyboard.press("Tab")
+    assert tab.evaluate(_MISSED) == []
+    assert tab.evaluate(_UNMARKED) == []
+    assert tab.evaluate("window.covered") == []
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:

@@ -26,6 +26,15 @@ def test_split_holds_documents_out_whole() -> None:
     assert windows.split(documents, 0.1, seed=3) == (train, held)
 
 
+def test_what_is_held_out_fills_a_window_where_half_of_the_documents_can() -> None:
+    documents = [Text([i] * 5) for i in range(20)]
+    train, held = windows.split(documents, 0.02, seed=3, least=17)
+    assert (len(held), len(train)) == (4, 16)
+    assert held[:1] == windows.split(documents, 0.02, seed=3)[1]
+    assert len(windows.split(documents, 0.02, seed=3, least=1000)[1]) == 10
+    assert windows.split(documents, 0.5, seed=3, least=17) == windows.split(documents, 0.5, seed=3)
+
+
 def test_a_single_document_is_cut() -> None:
     assert windows.split([Text(range(10), 9)], 0.2, seed=0) == ([Text(range(8), 8)], [Text(range(8, 10), 1)])
 

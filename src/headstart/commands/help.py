@@ -199,13 +199,20 @@ def _titled(console: Console, title: str, parameters: Sequence[Any], *, whole: b
 def _said(option: Any, *, whole: bool) -> str:
     """The help of an option and its default; else its first sentence and what says the default."""
     sentences = re.split(r"(?<=[.)])\s+(?=[A-Z0-9'\"-])", (option.help or "").strip())
+    default = default_of(option)
+    of_all = [each for each in sentences if each.startswith("Default:")]
+    of_this = [each for each in sentences[1:] if each.startswith(f"'{default}' ")]
+    if of_all and of_this:  # the option is of several commands, and this one has another default than most
+        sentences = [each for each in sentences if each not in of_all]
+        kept = of_this
+    else:
+        kept = of_all
     if not whole:
-        sentences = [sentences[0], *(each for each in sentences[1:] if each.startswith("Default:"))]
+        sentences = [sentences[0], *(each for each in kept if each != sentences[0])]
     words = " ".join(sentences)
     others = [flag for flag in option.opts if flag.startswith("--")][1:]
     if whole and others:
         words += f" Also {' and '.join(others)}."
-    default = default_of(option)
     return f"{words} [default: {default}]" if default and "Default:" not in words else words
 
 

@@ -25,7 +25,7 @@ GENERAL = "Help and settings"
 """The group of the options that every command has."""
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
 _UNITS = {unit: unit.upper() for unit in ("seconds", "minutes", "days", "bytes")}
-"""What an option takes whose name ends with its unit."""
+"""What an option takes whose name ends with its unit, or whose help begins with it."""
 _EVERYWHERE: dict[str, tuple[Any, Any, Any]] = {
     "help_all": (
         bool,
@@ -228,13 +228,17 @@ def _declared(key: str, name: str, hint: Any, default: Any, option: Option) -> i
     kind, many = _kind(hint)
     words: dict[str, Any] = {
         "help": f"{option.help} Repeat for more." if many and not option.positional else option.help,
-        "metavar": option.metavar or _UNITS.get(name.rpartition("_")[2]) or _METAVARS.get(kind),
+        "metavar": option.metavar or _unit(name, option.help) or _METAVARS.get(kind),
         "rich_help_panel": option.panel or None,
         "show_default": False,  # what to show is for `commands.help`
     }
     info = typer.Argument(**words) if option.positional else typer.Option(*_flags(name, option), **words)
     annotation: Any = Annotated[(list[kind] if many else kind, info)]  # type: ignore[valid-type]
     return _parameter(key, annotation, default)
+
+
+def _unit(name: str, help: str) -> str | None:
+    return _UNITS.get(name.rpartition("_")[2]) or _UNITS.get(help.partition(" ")[0].lower())
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -11,12 +11,14 @@ from rich.text import Text
 
 from headstart.commands.terminal import harmless, table_of
 from headstart.fleet.watch.counters import Counters, total
-from headstart.fleet.watch.counts import Histogram, Quantile
+from headstart.fleet.watch.counts import Histogram
 from headstart.fleet.watch.look import Finding, Look, Row
 
 NARROW, WIDE = 105, 125
 """Below so many columns there is no table; from so many on the bounds of buckets are shown."""
 OF_DRAFTS = "*"
+PLACES = 6
+"""So many positions of a draft are shown: n-grams draft thirty, which left no room for the names of the servers."""
 _STYLES = {
     "fine": "green", "suspected": "yellow", "unlike": "yellow", "proved": "bold red", "broken": "bold red",
     "unreachable": "bold red",
@@ -115,7 +117,7 @@ def _figures(window: Counters, seconds: float | None) -> list[Text]:
 
 
 def accepted(window: Counters) -> Text:
-    """Acceptance by position given the one before; where it is not known, of drafts, and marked."""
+    """Acceptance at the first positions, given the one before; where it is not known, of drafts, and marked."""
     if not window.counts_drafts:
         return Text("not told" if window.counted_forwards is not None else "no speculation", style="dim")
     if not window.drafts:
@@ -125,11 +127,15 @@ def accepted(window: Counters) -> Text:
     if None not in tested:
         while len(given) > 1 and given[-1] is None:  # nothing was tested so late in a draft
             del given[-1]
-        return Text(" ".join("?" if share is None else f"{100 * share:.0f}" for share in given) + "%")
+        return Text(_row(["?" if share is None else f"{100 * share:.0f}" for share in given]))
     shares = [window.share_of_drafts_at(place) or 0.0 for place in range(len(given))]
     first = Text(f"{100 * shares[0]:.0f}%")
-    first.append(f"\n{OF_DRAFTS}" + " ".join(f"{100 * share:.0f}" for share in shares[1:]) + "%", style="dim")
+    first.append(f"\n{OF_DRAFTS}" + _row([f"{100 * share:.0f}" for share in shares[1:]]), style="dim")
     return first
+
+
+def _row(shares: list[str]) -> str:
+    return " ".join(shares[:PLACES]) + ("% …" if len(shares) > PLACES else "%")
 
 
 def _times(histogram: Histogram | None, *, wide: bool) -> Text:
@@ -137,23 +143,9 @@ def _times(histogram: Histogram | None, *, wide: bool) -> Text:
     found = Text()
     for share in (0.5, 0.99):
         quantile = None if histogram is None else histogram.quantile(share)
-        words = _NONE if quantile is None else seconds_in_words(quantile, bounds=wide)
+        words = _NONE if quantile is None else quantile.seconds_in_words(bounds=wide)
         found.append(f"{words}" if share == 0.5 else f"\n{words}", style="" if share == 0.5 else "dim")
     return found
-
-
-def seconds_in_words(quantile: Quantile, *, bounds: bool) -> str:
-    """ "24 ms (10-25)", or "over 80 s" where the last bucket is all that is known."""
-    if quantile.value is None:
-        return f"over {_time(quantile.low)}"
-    if not bounds:
-        return _time(quantile.value)
-    unit, scale = ("s", 1.0) if quantile.high >= 1 else ("ms", 1000.0)
-    return f"{quantile.value * scale:.3g} {unit} ({quantile.low * scale:g}-{quantile.high * scale:g})"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def _running(window: Counters) -> str:

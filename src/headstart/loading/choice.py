@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,8 @@ STACK = "stack"
 MTP = "mtp"
 """The name of a head that a checkpoint holds beside its model."""
 
+_ALIKE = 0.75
+"""How alike a misspelt name is to the right one, by difflib's ratio: "ngrm" and "ngram" are at 0.89."""
 _GGUF_HEADS = {"eagle3": "eagle", "dflash": "dflash"}
 """Kinds of heads, by the architecture of a GGUF file."""
 
@@ -209,12 +212,31 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
                 hint=f"train one (headstart train {name}) and give its directory",
             )
         return DrafterSpec(name, BUNDLED_HEADS[name], folder)
+    _check_spelling(name)
     source = loading.resolve(name, "draft")
     if is_gguf(source):
         return DrafterSpec(name, _GGUF_HEADS.get(gguf.architecture(source), "draft"), source)
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
     return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
+
+
+def _check_spelling(name: str) -> None:
+    """Refuse a word that is almost a drafter's name, and no file: else a hub would be asked for a model of that name.
+
+    Raises:
+        InvalidOption: it is misspelt.
+    """
+    if "/" in name or Path(name).exists():
+        return
+    words = ("auto", "none", SELF_INT4, loading.BUNDLED, *BUNDLED_HEADS)
+    alike = difflib.get_close_matches(name, (*words, *kinds()), cutoff=_ALIKE)
+    close = [each for each in alike if each in words or weights_of_kind(each) == "none"]
+    if close:
+        raise InvalidOption(
+            f"drafter={name!r} is no drafter, and no file or directory",
+            hint=f"did you mean {close[0]!r}? A model is named by its path or hub id",
+        )
 
 
 def _stacked(asked: Stack, target: str) -> DrafterSpec:

@@ -139,7 +139,7 @@ def make_windows(
                     phases.save()
                     meter.batch(len(batch))
             writer.close()
-    learnt, held = windows.split(texts, options.validation, options.seed)
+    learnt, held = windows.split(texts, options.validation, options.seed, least=options.sequence_length)
     packed = windows.pack(learnt, options.sequence_length, what="training")
     heldout = windows.pack(held, options.sequence_length, what="validation")
     return packed, heldout[: options.validation_windows]

@@ -64,14 +64,20 @@ class Windows:
             yield self[start : start + size]
 
 
-def split(documents: Sequence[Text], share: float, seed: int) -> tuple[list[Text], list[Text]]:
-    """Documents to learn from, and documents held out. A single document is cut in two."""
+def split(documents: Sequence[Text], share: float, seed: int, least: int = 0) -> tuple[list[Text], list[Text]]:
+    """Documents to learn from, and documents held out. A single document is cut in two.
+
+    least: hold out as many tokens at least, in at most half of the documents. A share of a few texts is less than a
+    window otherwise, which would be said after they were written.
+    """
     if len(documents) == 1:
         (text,) = documents
         cut = round(len(text) * (1 - share))
         return [text[:cut]], [text[cut:]]
     order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed)).tolist()
     held = max(1, round(share * len(documents)))
+    while held < len(documents) // 2 and sum(len(documents[i]) for i in order[:held]) < least:
+        held += 1
     return [documents[i] for i in order[held:]], [documents[i] for i in order[:held]]
 
 

@@ -136,8 +136,8 @@ def test_drift_is_proved_and_the_commands_are_named(stack: ExitStack) -> None:
     assert watch.changes(after) == {server.url: ("fine", "proved")}
     assert watch.changes(after) == {}
     found = words(after.rows[0])
-    assert "headstart adapt TRAFFIC.jsonl --target /models/t --drafter /heads/h -o adapted" in found
-    assert "headstart doctor --target /models/t --drafter /heads/h" in found
+    assert "headstart adapt /models/t TRAFFIC.jsonl --drafter /heads/h -o adapted" in found
+    assert "headstart doctor /models/t --drafter /heads/h" in found
     assert "lower K from 2 to 1" in found
     assert after.record()["servers"][0]["drift"]["level"] == "proved"
 

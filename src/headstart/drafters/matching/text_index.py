@@ -44,7 +44,7 @@ LEAST = 0.1
 _END = -1  # after each text
 _DEPTH = 48  # tokens by which places are in order: more than are compared, so that longer matches are together, too
 _FORMAT = "headstart index 1"
-_HINT = "write it again: headstart index DIR --target MODEL --output FILE"
+_HINT = "write it again: headstart index DIR --model MODEL --output FILE"
 
 
 class TextIndex:

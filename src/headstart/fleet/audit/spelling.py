@@ -62,7 +62,7 @@ class Spelling:
             unknown = unknown or missing
         raise IncompatibleTokenizer(
             f"the server wrote {unknown[0]!r}, which is no token of the reference",
-            hint="give as --target the very model the server runs, with its own tokenizer files",
+            hint="give as --model the very model the server runs, with its own tokenizer files",
             differences=tuple(f"{string!r} is no token of the reference" for string in unknown[:5]),
         )
 

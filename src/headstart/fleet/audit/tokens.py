@@ -153,7 +153,7 @@ class _MergedReference:
 def _other_tokenizer(difference: str) -> IncompatibleTokenizer:
     return IncompatibleTokenizer(
         f"the server has another tokenizer than the reference: {difference}",
-        hint="give as --target the very model the server runs, with its own tokenizer files",
+        hint="give as --model the very model the server runs, with its own tokenizer files",
         differences=(difference,),
     )
 

@@ -88,7 +88,7 @@ def read_costs(path: Path, kind: DrafterKind, names: Sequence[str], *, parallel:
     Raises:
         InvalidFile: it is neither.
     """
-    hint = "run `headstart doctor --target ... --drafter ... --output FILE` on the machine that will serve"
+    hint = "run `headstart doctor --model ... --drafter ... --output FILE` on the machine that will serve"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

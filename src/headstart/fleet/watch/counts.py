@@ -23,6 +23,19 @@ class Quantile:
     value: float | None
     """By linear interpolation in the bucket, as PromQL's histogram_quantile does it; None in the last bucket."""
 
+    def seconds_in_words(self, *, bounds: bool) -> str:
+        """ "24 ms (10-25)", or "over 80 s" where the last bucket is all that is known."""
+        if self.value is None:
+            return f"over {_seconds(self.low)}"
+        if not bounds:
+            return _seconds(self.value)
+        unit, scale = ("s", 1.0) if self.high >= 1 else ("ms", 1000.0)
+        return f"{self.value * scale:.3g} {unit} ({self.low * scale:g}-{self.high * scale:g})"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
 
 @dataclass(frozen=True, slots=True)
 class Histogram:

@@ -98,7 +98,7 @@ def about_drift(expectation: Manifest | None, kind: str, shorter: str = "") -> s
     """
     target = "TARGET" if expectation is None else shlex.quote(expectation.target.name)
     drafter = "DRAFTER" if expectation is None else shlex.quote(expectation.drafter.origin)
-    switch = f"headstart doctor --target {target} --drafter {drafter} --prompts RECENT.jsonl"
+    switch = f"headstart doctor {target} --drafter {drafter} --prompts RECENT.jsonl"
     return (
         f"retrain on what is served now: {_retrain(expectation, target, drafter)}\nor see whether another drafter fits "
         f"it better: {switch}\nuntil then draft less: {shorter or _lower(kind)}"
@@ -107,9 +107,9 @@ def about_drift(expectation: Manifest | None, kind: str, shorter: str = "") -> s
 
 def _retrain(expectation: Manifest | None, target: str, drafter: str) -> str:
     if expectation is None or expectation.drafter.kind in _ADAPTED:
-        return f"headstart adapt TRAFFIC.jsonl --target {target} --drafter {drafter} -o adapted"
+        return f"headstart adapt {target} TRAFFIC.jsonl --drafter {drafter} -o adapted"
     how = "medusa" if expectation.drafter.kind == "medusa" else "eagle3"  # n-grams and suffixes learn nothing
-    return f"headstart train {how} RECENT.jsonl --target {target} --output NEW"
+    return f"headstart train {how} {target} RECENT.jsonl --output NEW"
 
 
 def _lower(kind: str) -> str:

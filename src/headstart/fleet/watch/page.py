@@ -13,6 +13,8 @@ from headstart.fleet.watch.counts import Histogram
 from headstart.fleet.watch.look import Look, Row
 from headstart.fleet.watch.store import Window
 
+_JUDGED = 20
+"""Positions with fewer guesses judged are left out: a share of three says nothing, and draws the eye."""
 _SOME = 8
 """The most servers that a line chart shows, so that a reader can tell them apart."""
 _VERDICTS: Mapping[str, VerdictKind] = {"fine": "good", "suspected": "unsure", "unlike": "unsure"}
@@ -33,10 +35,10 @@ def watch_page(look: Look, history: Mapping[str, Sequence[Window]]) -> Page:
         look: the last one.
         history: by server its windows, the oldest first.
     """
-    when = datetime.fromtimestamp(look.time).astimezone().isoformat(sep=" ", timespec="seconds")
-    page = Page("Servers under watch", f"headstart watch, {when}")
+    when = datetime.fromtimestamp(look.time).astimezone()
+    page = Page("Servers under watch", f"headstart watch, {when.day} {when:%B %Y, %H:%M:%S %Z}")
     bad = [row for row in look.rows if row.level != "fine"]
-    detail = f"{len(look.rows)} watched, {len(bad)} with findings"
+    detail = f"{len(look.rows)} server{'s' * (len(look.rows) != 1)} watched, {len(bad) or 'none'} with findings"
     page.verdict(_VERDICTS.get(look.level, "bad"), _HEADLINES[look.level], detail)
     _findings(page, look)
     _servers(page, look.rows)
@@ -71,14 +73,14 @@ def _servers(page: Page, rows: Sequence[Row]) -> None:
     figures: list[list[Cell]] = []
     latencies: list[list[Cell]] = []
     for row in rows:
-        window = row.window
+        window, name = row.window, row.server.removeprefix("http://").rstrip("/")
         if window is None:
-            figures.append([row.server, "no counters", *[None] * (len(columns) - 3), row.restarts])
+            figures.append([name, "no counters", *[None] * (len(columns) - 3), row.restarts])
             continue
         forwards = [window.tokens_per_forward, window.tokens_per_forward_low, window.drafted_share]
-        figures.append([row.server, window.kind, *forwards, row.tokens_per_second, window.preemptions, row.restarts])
+        figures.append([name, window.kind, *forwards, row.tokens_per_second, window.preemptions, row.restarts])
         moment = [window.running, window.waiting, window.kv_usage]
-        latencies.append([row.server, *_quantiles(window.per_token), *_quantiles(window.first_token), *moment])
+        latencies.append([name, *_quantiles(window.per_token), *_quantiles(window.first_token), *moment])
     formats = {"tokens/forward": ".2f", "at least": ".2f", "steps drafted": ".0%", "tokens/s": ".1f"}
     page.table(columns, figures, formats=formats)
     if latencies:
@@ -86,17 +88,19 @@ def _servers(page: Page, rows: Sequence[Row]) -> None:
 
 
 def _quantiles(histogram: Histogram | None) -> list[str | None]:
-    """P50 and P99 with the bounds of their buckets, in seconds."""
+    """P50 and P99 with the bounds of their buckets."""
     found: list[str | None] = []
     for share in (0.5, 0.99):
         quantile = None if histogram is None else histogram.quantile(share)
-        if quantile is None:
-            found.append(None)
-        elif quantile.value is None:
-            found.append(f"over {quantile.low:g} s")
-        else:
-            found.append(f"{quantile.value:.3g} s ({quantile.low:g} to {quantile.high:g})")
+        found.append(None if quantile is None else _unbroken(quantile.seconds_in_words(bounds=True)))
     return found
+
+
+def _unbroken(words: str) -> str:
+    """The same words; a line ends between a time and its bounds only."""
+    time, *bounds = words.split(" (")
+    joined = [each.replace("-", "\N{WORD JOINER}-\N{WORD JOINER}") for each in bounds]
+    return " (".join([time.replace(" ", "\N{NO-BREAK SPACE}"), *joined])
 
 
 def _acceptance(page: Page, rows: Sequence[Row]) -> None:
@@ -104,7 +108,8 @@ def _acceptance(page: Page, rows: Sequence[Row]) -> None:
     for row in rows[:_SOME]:
         if (window := row.window) is None:
             continue
-        given = [window.acceptance_at(place) for place in range(len(window.accepted_per_position))]
+        depth = range(len(window.accepted_per_position))
+        given = [window.acceptance_at(place) if (window.tested(place) or 0) >= _JUDGED else None for place in depth]
         known = [(place, value) for place, value in enumerate(given, start=1) if value is not None]
         if known:
             series[row.server] = ([float(place) for place, _ in known], [value for _, value in known])
@@ -112,8 +117,8 @@ def _acceptance(page: Page, rows: Sequence[Row]) -> None:
         name, (places, shares) = next(iter(series.items()))
         page.figure(
             charts.lines(series, x="position in the draft", y="accepted, once all before it were", shares=True),
-            caption=f"Conditional acceptance by position, where it is known. {name}: {shares[0]:.0%} at position "
-            f"{places[0]:g}, {shares[-1]:.0%} at position {places[-1]:g}.",
+            caption=f"Conditional acceptance by position, where at least {_JUDGED} guesses were judged. {name}: "
+            f"{shares[0]:.0%} at position {places[0]:g}, {shares[-1]:.0%} at position {places[-1]:g}.",
             alt="A line per server: how often the first, second, ... guess was right.",
         )
 

@@ -158,12 +158,17 @@ def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
     columns = ["scenario", "acceptance", "K", "c", "simulated", "standard error", "by formula", "best K", "at best K"]
     rows = []
     for one in results:
-        asked = (one.scenario.name, str(one.scenario.alpha), str(one.scenario.parameters()["k"]), one.scenario.c)
+        alpha, k = one.scenario.alpha, one.scenario.k
+        accepted = " and ".join(map(str, alpha)) if isinstance(alpha, tuple) else str(alpha)
+        asked = (one.scenario.name, accepted, str(k) if isinstance(k, int) else "follows the text", one.scenario.c)
         rows.append((*asked, *one.speedup, one.predicted, one.best_k, one.best_speedup))
     decimals = dict.fromkeys(["simulated", "by formula", "at best K"], ".2f")
     page.table(columns, rows, formats=decimals | {"standard error": ".3f"})
     kinds: dict[bool | None, VerdictKind] = {True: "good", False: "bad", None: "unsure"}
     for result in results:
-        others = "".join(f" {name}: {one.value:.2f}." for name, one in result.alternatives.items())
-        page.verdict(kinds[result.pays], f"{result.scenario.name}: {result.verdict}", result.scenario.story + others)
+        words = {"oracle": "a K that knows what will pass"}
+        others = "; ".join(f"{words.get(name, name)}: {one.value:.2f}" for name, one in result.alternatives.items())
+        headline = f"{result.scenario.name}: {result.verdict}"
+        story = result.scenario.story + (f" Other rules: {others}." if others else "")
+        page.verdict(kinds[result.pays], headline[0].upper() + headline[1:], story)
     return page

@@ -159,7 +159,7 @@ def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
     if gain >= PAYS:
         return f"{name}: {_alpha(member)}; {_in(ranked)}, it gives {_speed(ranked)}{_first_token(ranked)}."
     if gain >= EVEN:
-        return f"{name}: {_alpha(member)}; {_in(ranked)}, it changes next to nothing ({_speed(ranked)}){instead}."
+        return f"{name}: {_alpha(member)}; {_in(ranked)}, it changes next to nothing, {_speed(ranked)}{instead}."
     if math.isnan(member.break_even_alpha):
         return (
             f"{name}: c = {member.c:.2f}, so not even guesses that are always right would pay: do not use it{instead}."

@@ -35,7 +35,7 @@ def audit_page(record: Mapping[str, Any]) -> Page:
         if name in parts:
             page.heading(heading)
             for reason in parts[name]["reasons"] if name != "behaviour" else ():
-                page.text(reason)
+                page.text(reason[:1].upper() + reason[1:].rstrip(".") + ".")
             show(page, parts[name])
     page.heading("Made by")
     made = {

@@ -264,5 +264,5 @@ def check_chat(name: str, tokenizer: Any) -> None:
     from headstart.engine.prompts import has_chat_template
 
     if not has_chat_template(tokenizer):
-        hint = "give --target an instruction-tuned model; headstart generate continues a text with any model"
+        hint = "give --model an instruction-tuned model; headstart generate continues a text with any model"
         raise InvalidPrompt(f"{name} has no chat template", hint=hint)

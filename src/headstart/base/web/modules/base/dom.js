@@ -61,6 +61,19 @@ export function fill(element, ...children) {
   return append(element, ...children);
 }
 
+const SHORT = /((?<!\p{L})[αρcKTnpq] [=+−<>] (?:[−[]?[\d.]*\d%?|[αpq]|$)|1 \/ \(1 − α\)(?: = $)?)/u;
+
+/** The same children of a sentence, or of elements that hold some; no line ends within "K = 5", "K + 1" and the like. */
+export const unbroken = (...children) => children.flat(Infinity).map((child) => {
+  if (child instanceof Element && !child.matches("pre, code, svg, math, .unbroken")) {
+    for (const part of [...child.childNodes]) {
+      if (part.nodeType !== Node.TEXT_NODE) unbroken(part);
+      else if (SHORT.test(part.data)) part.replaceWith(...unbroken(part.data));
+    }
+  }
+  return typeof child === "string" ? child.split(SHORT).map((part, i) => (i % 2 ? h("span.unbroken", part) : part)) : child;
+}).flat();
+
 /** A value that can be watched: read and write `.value`. */
 export function signal(value) {
   const watchers = new Set();

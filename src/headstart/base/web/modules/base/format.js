@@ -17,6 +17,7 @@ export function probability(value) {
 /** Seconds in the unit that reads best: 0.0031 -> "3.1 ms". */
 export function seconds(value) {
   if (!Number.isFinite(value)) return "–";
+  if (value === 0) return "0 ms";
   if (value < 0.00095) return `${(1e6 * value).toFixed(0)} µs`;
   if (value < 0.95) return `${(1e3 * value).toFixed(value < 0.0095 ? 1 : 0)} ms`;
   return `${value.toFixed(value < 9.5 ? 2 : 1)} s`;

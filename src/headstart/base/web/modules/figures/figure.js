@@ -1,7 +1,7 @@
 // The frame of every figure: a label, a picture, steps by keyboard, a caption, and the table of its numbers.
 
 import { announce } from "hs/base/announce";
-import { append, fill, h, signal } from "hs/base/dom";
+import { append, fill, h, signal, unbroken } from "hs/base/dom";
 
 /**
  * A figure.
@@ -25,7 +25,7 @@ export function figure({ label, title = false, body, controls, caption, table, s
   const stepper = steps ? stepperOf(steps, element, () => numbers?.refresh()) : null;
   if (stepper) element.append(stepper.element);
   if (controls) element.append(append(h("div.figure-controls"), controls));
-  if (caption) element.append(append(h("p.figure-caption"), caption));
+  if (caption) element.append(append(h("p.figure-caption"), unbroken(caption)));
   if (numbers) element.append(numbers.element);
   return {
     element,

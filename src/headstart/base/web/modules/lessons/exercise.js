@@ -1,6 +1,6 @@
 // An exercise: checked by the page, with feedback in words, hints one by one, and then the solution.
 
-import { append, fill, h } from "hs/base/dom";
+import { append, fill, h, unbroken } from "hs/base/dom";
 import { field } from "hs/lessons/fields";
 import { progress } from "hs/lessons/progress";
 
@@ -49,7 +49,7 @@ export function exercise({ id, title, ask, fields = [], widget, check, hints = [
   };
   const say = (kind, ...words) => {
     feedback.className = `feedback ${kind}`;
-    append(fill(feedback), h("span.icon", { "aria-hidden": "true" }, kind === "good" ? "✓" : kind === "bad" ? "✗" : "i"), append(h("div"), words));
+    append(fill(feedback), h("span.icon", { "aria-hidden": "true" }, kind === "good" ? "✓" : kind === "bad" ? "✗" : "i"), append(h("div"), unbroken(words)));
     feedback.focus();
   };
   const showDone = () => {
@@ -82,7 +82,7 @@ export function exercise({ id, title, ask, fields = [], widget, check, hints = [
   };
   const hint = h("button.quiet", { type: "button", on: { click: () => nextHint() } });
   const nextHint = () => {
-    const shown = append(h("p.hint", { tabindex: "-1" }, h("strong", `Hint ${hinted + 1}. `)), hints[hinted]);
+    const shown = append(h("p.hint", { tabindex: "-1" }, h("strong", `Hint ${hinted + 1}. `)), unbroken(hints[hinted]));
     hinted += 1;
     help.append(shown);
     shown.focus();
@@ -90,7 +90,7 @@ export function exercise({ id, title, ask, fields = [], widget, check, hints = [
   };
   const reveal = h("button.quiet", { type: "button", on: { click: () => showSolution() } }, "Show the solution");
   const showSolution = () => {
-    const shown = append(h("div.solution", { tabindex: "-1" }, h("strong", "Solution. ")), solution());
+    const shown = append(h("div.solution", { tabindex: "-1" }, h("strong", "Solution. ")), unbroken(solution()));
     help.append(shown);
     reveal.remove();
     shown.focus();
@@ -101,7 +101,7 @@ export function exercise({ id, title, ask, fields = [], widget, check, hints = [
     reveal.hidden = hinted < hints.length && tries < TRIES_BEFORE_SOLUTION && !isDone(id);
   };
 
-  const heading = h("h4", {}, h("span.exercise-id", id), " ", title, " ", mark);
+  const heading = h("h4", {}, h("span.exercise-id", id), " ", title, "\u00a0", mark);
   const element = h(
     "form.exercise",
     {
@@ -115,7 +115,7 @@ export function exercise({ id, title, ask, fields = [], widget, check, hints = [
       },
     },
     heading,
-    append(h("div.ask"), typeof ask === "string" ? h("p", ask) : ask),
+    append(h("div.ask"), unbroken(typeof ask === "string" ? h("p", ask) : ask)),
     inputs.length ? h("div.fields", {}, inputs.map((input) => input.element)) : null,
     widget && h("div.widget", {}, widget.element),
     h("div.actions", {}, h("button", { type: "submit" }, "Check"), hint, reveal),

@@ -161,7 +161,7 @@ function page(chapter) {
     roundBeside(chapter.round),
     append(h("article"), chapter.build()),
     chapter.sources?.length &&
-      h("footer.sources", {}, h("h3", "Sources"), h("ul", {}, chapter.sources.map(({ text, url }) => h("li", {}, url ? h("a", { href: url, rel: "noreferrer" }, text) : text)))),
+      h("footer.sources", {}, h("h3", "Sources"), h("ul", {}, chapter.sources.map(({ text, url }) => h("li", {}, url ? h("a", { href: url, rel: "noreferrer" }, text) : h("span", text))))),
     h("nav.onward", { "aria-label": "Chapters" }, link(chapters[at - 1], "Before", "prev"), link(chapters[at + 1], "Next", "next") ?? h("a.next", { href: "#" }, h("span.soft", "That was the last one"), h("strong", "All chapters"))),
   ];
 }

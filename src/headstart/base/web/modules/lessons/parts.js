@@ -1,11 +1,12 @@
 // The pieces of a chapter's text.
 
-import { append, h } from "hs/base/dom";
+import { append, fill, h, unbroken } from "hs/base/dom";
 
-/** A paragraph. No line ends within "K = 5". */
-export const prose = (...children) => append(h("p"), children.map(whole));
+/** A paragraph. */
+export const prose = (...children) => append(h("p"), unbroken(children));
 
-const whole = (child) => (typeof child === "string" && child.includes(" = ") ? child.split(/((?:α|c|K|T|n|p|q) = [−\d./]*\d%?)/).map((part, i) => (i % 2 ? h("span.unbroken", part) : part)) : child);
+/** Put a sentence in place of what an element holds. */
+export const tell = (element, ...children) => fill(element, unbroken(children));
 
 /** A part of a chapter under a heading of its own. */
 export const section = (title, ...children) => append(h("section.part", {}, h("h3", title)), children);
@@ -31,7 +32,7 @@ export function term(word, meaning) {
 }
 
 /** A remark beside the text. */
-export const note = (...children) => append(h("aside.note"), children.map(whole));
+export const note = (...children) => append(h("aside.note"), unbroken(children));
 
 /** A listing, line by line; what follows three spaces is a remark. mark: the lines that stand out, from 0. */
 export function pseudocode(lines, { mark = [], label = "A listing" } = {}) {
@@ -53,4 +54,4 @@ export function formula(mathNode, words) {
 
 /** What the reader can say at the end of a chapter. */
 export const summary = (...items) =>
-  h("section.summary", {}, h("h3", "What you can say now"), h("ul", {}, items.map((item) => append(h("li"), item))));
+  h("section.summary", {}, h("h3", "What you can say now"), h("ul", {}, items.map((item) => append(h("li"), unbroken(item)))));

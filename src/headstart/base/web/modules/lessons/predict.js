@@ -1,6 +1,6 @@
 // Predict first: a question before the picture. The answer appears once a guess is made; the guess is kept.
 
-import { append, fill, h } from "hs/base/dom";
+import { append, fill, h, unbroken } from "hs/base/dom";
 import { field } from "hs/lessons/fields";
 import { progress } from "hs/lessons/progress";
 
@@ -20,7 +20,7 @@ export function predict({ id, question, kind, options, unit, reveal }) {
   const answer = field({ name: "guess", label: "Your guess", kind, options, unit });
   const shown = h("div.revealed", { tabindex: "-1", hidden: true });
   const show = (guess, focused) => {
-    append(fill(shown), h("p.guess", guess === UNKNOWN ? "You wanted to see first." : ["You guessed ", h("strong", wordsOf(guess, options)), unit && (unit === "%" ? unit : ` ${unit}`), "."]), reveal(guess === UNKNOWN ? null : guess));
+    append(fill(shown), h("p.guess", guess === UNKNOWN ? "You wanted to see first." : ["You guessed ", h("strong", wordsOf(guess, options)), unit && (unit === "%" ? unit : ` ${unit}`), "."]), unbroken(reveal(guess === UNKNOWN ? null : guess)));
     shown.hidden = false;
     if (focused) shown.focus();
   };
@@ -45,7 +45,7 @@ export function predict({ id, question, kind, options, unit, reveal }) {
       },
     },
     h("p.predict-title", "Predict first"),
-    append(h("p.question"), question),
+    append(h("p.question"), unbroken(question)),
     answer.element,
     missing,
     h("div.actions", {}, h("button", { type: "submit" }, "Show me"), h("button.quiet", { type: "button", on: { click: () => keep(UNKNOWN) } }, "I do not know")),

@@ -3,10 +3,10 @@
 import { fill, h, watch } from "hs/base/dom";
 import { fixed, whole } from "hs/base/format";
 import { button, choice, slider, toggle } from "hs/figures/controls";
-import { AUTO_DRAFT, CONTROLS, drawSeed } from "hs/playground/settings";
+import { AUTO_DRAFT, CONTROLS, FIRST_PROMPT, drawSeed } from "hs/playground/settings";
 
 const EXAMPLES = {
-  completion: ["def fibonacci(n):", "class Matrix:", "import json\n\n\ndef load(path):"],
+  completion: [FIRST_PROMPT, "def fibonacci(n):", "import json\n\n\ndef load(path):"],
   chat: ["Why is the sky blue?", "Count from one to ten in words.", "Write a short poem about rain."],
 };
 const FIELDS = {
@@ -79,14 +79,22 @@ function textPart(settings, model, wrong) {
       wrong.around("prompt", field.element, field.input),
       h("div.examples", { role: "group", "aria-label": "Examples" }, EXAMPLES[settings.mode.value].map((each) => chip(each, signal))),
     );
+    const said = holder.querySelector(".turns");
+    if (said) said.scrollTop = said.scrollHeight; // the last turn is what is answered
     if (focused) field.input.focus();
   };
   watch([settings.mode, settings.turns, model], draw);
   return { element: holder, focus: () => field.input.focus() };
 }
 
-const chip = (text, value) =>
-  h("button.chip", { type: "button", on: { click: () => (value.value = text) } }, text.replaceAll(/\s*\n\s*/g, " ⏎ "));
+const CHIP = 36; // characters
+
+/** An example, with its line breaks shown, and its beginning only where it is long. */
+function chip(text, value) {
+  const line = text.replaceAll(/\s*\n\s*/g, " ⏎ ");
+  const shown = line.length > CHIP ? `${line.slice(0, CHIP - 8).trimEnd()} …` : line;
+  return h("button.chip", { type: "button", on: { click: () => (value.value = text) } }, shown);
+}
 
 function systemPart(settings) {
   const { element } = area("System message", settings.system, { rows: 2, mono: false });
@@ -97,7 +105,7 @@ function turnsPart({ turns }) {
   if (!turns.value.length) return null;
   return h(
     "div.turns",
-    { role: "group", "aria-label": "The conversation so far" },
+    { role: "group", tabindex: "0", "aria-label": "The conversation so far" },
     turns.value.map(({ role, content }) => h(`p.turn.${role}`, {}, h("b", role === "user" ? "You" : "Model"), " ", content)),
     button("Start again", () => (turns.value = []), { quiet: true }),
   );

@@ -44,6 +44,8 @@ const besides = (index) => index === answer.token.value && matchMedia("(min-widt
 
 answer.token.watch(() => besides(answer.token.value) && card.hideNow());
 
+const WARM_UP = 16; // tokens
+
 // -- what is done -----------------------------------------------------------------------------------------------------
 
 function run() {
@@ -58,10 +60,15 @@ function run() {
   return play(newRun(values));
 }
 
-/** What a reader sees first: the prompt that is there, with guesses and then without. Who wants no motion starts it. */
+/** What a reader sees first: the prompt that is there, with guesses and then without. Who wants no motion starts it.
+ * A few tokens are written before, unseen: the first request of a server is slow, and the second finds its prompt read. */
 async function openingRace() {
-  if (calm() || Object.keys(troubles(snapshot(settings))).length) return;
-  const guessed = await play(newRun(snapshot(settings)));
+  const values = snapshot(settings);
+  if (calm() || Object.keys(troubles(values)).length) return;
+  const unseen = newRun({ ...values, maxTokens: WARM_UP });
+  await underWay(unseen);
+  if (unseen.status.value === "stopped") return;
+  const guessed = await play(newRun(values));
   const speculates = guessed.values.guess && server.model.value?.headstart.sources.length > 0;
   if (guessed.status.value === "done" && speculates) await againstPlain(guessed);
 }

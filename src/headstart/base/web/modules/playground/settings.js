@@ -5,7 +5,8 @@ import { fixed, whole } from "hs/base/format";
 
 const KEPT = "headstart-playground";
 export const AUTO_DRAFT = 17; // one place beyond the longest draft on the slider: the pacing decides
-const FIRST_PROMPT = "def fibonacci(n):";
+/** The class of the lessons' race and of `headstart demo`: it repeats itself, as code does, so that guesses pay. */
+export const FIRST_PROMPT = "class Point:\n    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n\n    def __eq__(self, other):";
 const FIRST_MESSAGE = "Count from one to ten in words.";
 
 /** Each control: its first value, and how it is said. `shapes` marks those that can change the text. */

@@ -1,7 +1,7 @@
 // Where a trace comes from: when, by which command, with which models; and whether its numbers hold together.
 
 import { h } from "hs/base/dom";
-import { counted } from "hs/base/format";
+import { counted, day } from "hs/base/format";
 import { checkOf } from "hs/trace/check";
 
 const SHOWN = ["target", "drafter", "rule", "pacing", "dtype", "quantize", "device", "threads", "decoder"];
@@ -48,5 +48,5 @@ export function samplingOf(request) {
 
 function dateOf(created) {
   const date = new Date(created);
-  return Number.isNaN(date.getTime()) ? "at an unknown time" : `on ${date.toISOString().slice(0, 10)} at ${date.toISOString().slice(11, 16)} UTC`;
+  return Number.isNaN(date.getTime()) ? "at an unknown time" : `on ${day(date.toISOString())} at ${date.toISOString().slice(11, 16)} UTC`;
 }

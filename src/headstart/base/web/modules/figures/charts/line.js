@@ -68,6 +68,7 @@ function placesOf({ name, points }, { x, y, ...now }, { at, up }) {
 function draw(now, frame) {
   const { x, y, series, ring, rule, marks, diagonal } = now;
   const { x0, x1, y0, y1, tall, at, up, yTicks } = frame;
+  const rules = [rule ?? []].flat().map((each) => ruleOf(each, frame));
   const both = [Math.max(x.min, y.min), Math.min(x.max, y.max)];
   return [
     ...yTicks.flatMap((tick) => [
@@ -79,10 +80,11 @@ function draw(now, frame) {
     svg("text.soft", { x: x1, y: tall - 4, "text-anchor": "end" }, x.label),
     svg("text.soft", { x: 0, y: 12 }, y.label),
     diagonal && both[0] < both[1] && svg("line.rule", { x1: at(both[0]), y1: up(both[0]), x2: at(both[1]), y2: up(both[1]) }),
-    ...[rule ?? []].flat().flatMap((each) => ruleOf(each, frame)),
+    ...rules.map(([line]) => line),
     ...series.map((each, i) => bandOf(each, i, frame)),
     ...series.flatMap((each, i) => seriesOf(each, i, now, frame)),
     ring && svg("circle.ring", { cx: at(ring[0]), cy: up(ring[1]), r: 8 }),
+    ...rules.map(([, words]) => words), // above the lines, which would cross them out
     ...(marks ?? []).flatMap((mark) => markOf(mark, at(mark.x), up(mark.y), (x0 + x1) / 2, (y0 + y1) / 2)),
   ];
 }

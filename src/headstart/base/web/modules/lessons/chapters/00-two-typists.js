@@ -1,4 +1,4 @@
-// Chapter 0: the race. A bet, the same text written twice, and which of its words were guessed.
+// Chapter 0: the race. A guess, the same text written twice, and which of its words were guessed.
 
 import { data, fill, h } from "hs/base/dom";
 import { fixed } from "hs/base/format";
@@ -57,8 +57,8 @@ function betAgain(recorded) {
   const show = () => {
     const bet = progress.get(`prediction ${BET}`);
     fill(element, typeof bet === "number"
-      ? ["Your bet was ", h("strong", `${fixed(bet, 1)} times`), "; it was ", h("strong", `${fixed(gainOf(recorded), 1)} times`), ". By chapter 7 you will be able to work it out beforehand."]
-      : "You have not bet yet. The question is still at the top of this chapter.");
+      ? ["You guessed ", h("strong", `${fixed(bet, 1)} times`), "; it was ", h("strong", `${fixed(gainOf(recorded), 1)} times`), ". By chapter 7 you will be able to work it out beforehand."]
+      : "You have not guessed yet. The question is still at the top of this chapter.");
   };
   progress.changed.watch(show);
   show();

@@ -29,7 +29,7 @@ function mask(k) {
     title: true,
     body: [h("div.mask-scene", {}, grid.element, h("div", {}, sentence, slice))],
     controls: slider({ label: "K, the number of guesses", value: k, min: 1, max: GUESSES.length, step: 1 }),
-    caption: "Each row is a word that the large model reads; filled squares are the words that it may look at. Point at a row, or walk with the arrow keys.",
+    caption: "Each row is a word that the large model reads; filled squares are the words that it may look at. Point at a row, or step with the arrows.",
     table: () => ({
       columns: ["row", "reads", "looks at", "good for"],
       rows: [...PREFIX, ...guesses()].map((word, row, all) => [row, word, all.slice(0, row + 1).join(" "), useOf(row, PREFIX, guesses()).short]),

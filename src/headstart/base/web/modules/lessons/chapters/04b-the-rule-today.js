@@ -85,7 +85,7 @@ function uniformsExercise({ id, title, ask, wanted, start, answer, hints, soluti
     widget: { element: rules.element, read: rules.verdicts },
     check: ({ classic, block }) => {
       const ok = classic.accepted === wanted.classic && block.accepted === wanted.block;
-      return { ok, say: `${ok ? "Yes: " : ""}The rule of 2023 keeps ${classic.accepted}, block verification keeps ${block.accepted}.${ok ? "" : ` Wanted: ${wanted.classic} and ${wanted.block}.`}` };
+      return { ok, say: `${ok ? "Yes: the" : "The"} rule of 2023 keeps ${classic.accepted}, block verification keeps ${block.accepted}.${ok ? "" : ` Wanted: ${wanted.classic} and ${wanted.block}.`}` };
     },
     hints,
     solution: () => solution,

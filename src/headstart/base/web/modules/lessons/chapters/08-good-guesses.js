@@ -64,7 +64,7 @@ function realText(found) {
       ),
     ),
     orderKinds(found.kinds),
-    byKind(found),
+    h("details.recorded", {}, h("summary", "What was recorded: it answers 08.4"), byKind(found)),
   ];
 }
 

@@ -65,7 +65,7 @@ export default {
         pseudocode(["headstart generate --trace mine.jsonl \"def add(a, b):\""], { label: "The command that records a trace" })),
       current.trace && guess(current, place),
       section("Read it",
-        prose("Begin with the text: solid lines are guesses that were kept, dotted ones corrections, double ones bonuses. Choose a token to see its card. Then walk along the rounds with the arrow keys, and through one round step by step. The figures of the whole run appear above the text once you have made your guess."),
+        prose("Begin with the text: solid lines are guesses that were kept, dotted ones corrections, double ones bonuses. Choose a token to see its card. Then walk along the rounds, with the buttons or the arrow keys, and through one round step by step. The figures of the whole run appear above the text once you have made your guess."),
         place,
         note("The rule that is drawn is the one that ran. What the papers of 2023 would have done with the same uniform draws is a switch, because it is another rule with the same distribution.")),
       section("Three questions about this run", asking),

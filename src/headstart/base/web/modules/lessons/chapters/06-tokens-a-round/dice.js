@@ -9,6 +9,7 @@ import { histogram } from "hs/figures/charts";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { rounded } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 const SEED = 6;
 
@@ -51,7 +52,7 @@ export function dice({ alpha, k }) {
 
   function draw() {
     chart.set({ bins: bins() });
-    fill(words, say());
+    tell(words, say());
     fill(
       thrown,
       Array.from({ length: k.value }, (_, i) => {

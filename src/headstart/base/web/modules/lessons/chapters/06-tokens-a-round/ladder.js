@@ -6,6 +6,7 @@ import { probability } from "hs/base/format";
 import { slider } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { rounded } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 const share = (x) => `${(100 * x).toFixed(3)}%`;
 
@@ -52,7 +53,7 @@ export function ladder({ alpha, k }) {
     axis.textContent = `The same pieces, end to end. The ceiling is ${a === 1 ? "infinite" : rounded(top)}${a === 1 ? "" : beyond}.`;
     const sofar = heights.slice(0, at + 1).reduce((x, y) => x + y, 0);
     const rest = at < most ? "" : ` That is all of it: a round of ${most} guesses gives ${rounded(expectedTokens(a, most))} tokens on average.`;
-    fill(words, `${rung(at, a)} So far ${rounded(sofar)}.${rest}`);
+    tell(words, `${rung(at, a)} So far ${rounded(sofar)}.${rest}`);
   }
 
   const shown = figure({

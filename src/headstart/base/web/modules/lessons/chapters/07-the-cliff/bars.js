@@ -5,6 +5,7 @@ import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
 import { rounded, starred } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 const LENGTHS = Array.from({ length: MOST }, (_, i) => i + 1);
 
@@ -61,7 +62,7 @@ export function bars(state) {
     const top = Math.max(state.tokens(MOST), ...LENGTHS.map((n) => state.speedup(n)), 1.25);
     fill(why);
     fill(chart, h("span.gains-one", { style: { bottom: `${100 / top}%` } }), LENGTHS.map((n) => column(n, top, best)));
-    fill(
+    tell(
       words,
       `K = ${k}: ${rounded(state.tokens())} tokens a round, ${rounded(state.speedup())}× as fast. `,
       best === 0 ? "No K gains anything here: the best draft is none." : `The best K up to ${MOST} is ${best}, with ${rounded(most)}×.`,

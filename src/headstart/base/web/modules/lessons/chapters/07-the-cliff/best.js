@@ -6,6 +6,7 @@ import { percent } from "hs/base/format";
 import { figure } from "hs/figures/figure";
 import { MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
 import { rounded } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 /** How much less than the best counts as good enough. */
 export const REGRET = 0.02;
@@ -72,7 +73,7 @@ export function bestTable(state) {
       h("div.best-track.scale", {}, h("span.best-name", "K"), h("span.best-line", {}, [0, 4, 8, 12, 16].map((k) => h("span.best-tick", { style: { left: at(k) } }, `${k}`)))),
     );
     const one = found()[2];
-    fill(words, `At α = ${rounded(one.alpha)} the best K is ${one.k}, with ${rounded(one.speedup)}×, and ${range(one)} are within 2% of it.`);
+    tell(words, `At α = ${rounded(one.alpha)} the best K is ${one.k}, with ${rounded(one.speedup)}×, and ${range(one)} are within 2% of it.`);
     shown.update();
   });
   return shown.element;

@@ -1,11 +1,12 @@
 // The bill of one round beside plain decoding of as many tokens, in plain steps.
 
-import { append, fill, h, watch } from "hs/base/dom";
+import { append, h, watch } from "hs/base/dom";
 import { counted } from "hs/base/format";
 import { gantt } from "hs/figures/charts";
 import { figure } from "hs/figures/figure";
 import { controls } from "hs/lessons/chapters/07-the-cliff/state";
 import { rounded } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 /** Blocks of the same length, one after the other; the last may be cut short. */
 const blocks = (total, each, kind, label) =>
@@ -48,7 +49,7 @@ export function bill(state) {
   watch(state.all, () => {
     chart.set({ lanes: lanes(state) });
     const gain = state.speedup();
-    fill(
+    tell(
       words,
       `${counted(state.k.value, "guess", "guesses")} and a check take ${rounded(state.cost())} plain steps and give ${rounded(state.tokens())} tokens: `,
       h("strong", `${rounded(gain)}×`),

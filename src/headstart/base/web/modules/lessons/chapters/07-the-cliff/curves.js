@@ -1,11 +1,12 @@
 // The break-even acceptance by draft length, and what forwards of several rows cost on two machines.
 
 import { breakEvenAlpha, verifyCost } from "hs/algorithm/theory";
-import { append, fill, h, watch } from "hs/base/dom";
+import { append, h, watch } from "hs/base/dom";
 import { lineChart } from "hs/figures/charts";
 import { figure } from "hs/figures/figure";
 import { MACHINES, MOST, PROVENANCE, controls } from "hs/lessons/chapters/07-the-cliff/state";
 import { rounded } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 export const PRICES = [0.05, 0.1, 0.2, 0.5];
 const LENGTHS = Array.from({ length: MOST }, (_, i) => i + 1);
@@ -42,7 +43,7 @@ export function breakEven(state) {
   watch(state.all, (alpha, k, c) => {
     const least = breakEvenAlpha(k, c, state.v());
     chart.set({ series: breakEvenSeries(state), ring: [k, alpha] });
-    fill(
+    tell(
       words,
       Number.isFinite(least)
         ? `K = ${k} at c = ${rounded(c)} pays from α = ${rounded(least, 3)} on; with α = ${rounded(alpha)} you ${alpha > least ? "gain" : "lose"}.`

@@ -1,12 +1,13 @@
 // Two tables as grids to play with: draft length against acceptance, and price against acceptance.
 
 import { alphaCTable, alphaKTable, bestK } from "hs/algorithm/theory";
-import { fill, h, watch } from "hs/base/dom";
+import { h, watch } from "hs/base/dom";
 import { listed } from "hs/base/format";
 import { heatGrid } from "hs/figures/charts";
 import { figure } from "hs/figures/figure";
 import { controls } from "hs/lessons/chapters/07-the-cliff/state";
 import { rounded, starred } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 export const SWEEP = { alphas: [0.5, 0.7, 0.85, 0.95], ks: Array.from({ length: 12 }, (_, i) => i + 1) };
 export const COST = { alphas: [0.3, 0.5, 0.7, 0.8, 0.9, 0.95], cs: [0.01, 0.05, 0.1, 0.2, 0.5] };
@@ -57,7 +58,7 @@ export function sweepGrid(state) {
   watch(state.all, () => {
     grid.update();
     const best = alphas.map((a) => bestK(a, state.c.value, state.v()).k);
-    fill(words, `At c = ${rounded(state.c.value)} the best K of the four columns are ${listed(best)}${best.some((k) => k > ks.length) ? "; one above 12 is beyond this table" : ""}.`);
+    tell(words, `At c = ${rounded(state.c.value)} the best K of the four columns are ${listed(best)}${best.some((k) => k > ks.length) ? "; one above 12 is beyond this table" : ""}.`);
     shown.update();
   });
   return shown.element;
@@ -91,7 +92,7 @@ export function costGrid(state) {
   watch(state.all, () => {
     grid.update();
     const least = alphas.find((_, i) => grid.now()[i].at(-1) > 1);
-    fill(words, `At K = ${state.k.value} a draft at half the target’s price ${least ? `gains from α = ${rounded(least)} on` : "gains nothing at any of these acceptances"}, and ${grid.now().flat().filter((x) => x < 1).length} of the ${alphas.length * cs.length} cells are slower than plain decoding.`);
+    tell(words, `At K = ${state.k.value} a draft at half the target’s price ${least ? `gains from α = ${rounded(least)} on` : "gains nothing at any of these acceptances"}, and ${grid.now().flat().filter((x) => x < 1).length} of the ${alphas.length * cs.length} cells are slower than plain decoding.`);
     shown.update();
   });
   return shown.element;

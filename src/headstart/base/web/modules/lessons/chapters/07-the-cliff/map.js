@@ -10,6 +10,7 @@ import { sized } from "hs/figures/sized";
 import { MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
 import { doctorDrop } from "hs/lessons/chapters/doctor-file";
 import { rounded } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 const STEP = 0.05;
 /** The middles of the cells. */
@@ -55,7 +56,7 @@ export function map(state) {
   watch([...state.all, own], (alpha, k, c) => {
     drawing.redraw();
     const fallen = Math.max(0, alpha - 0.15);
-    fill(words, `K = ${k}, α = ${rounded(alpha)}: ${rounded(state.speedup())}×. If α falls to ${rounded(fallen)}: ${rounded(speedup(fallen, k, c, state.v()))}×; with K = 1 there: ${rounded(speedup(fallen, 1, c, state.v()))}×.`);
+    tell(words, `K = ${k}, α = ${rounded(alpha)}: ${rounded(state.speedup())}×. If α falls to ${rounded(fallen)}: ${rounded(speedup(fallen, k, c, state.v()))}×; with K = 1 there: ${rounded(speedup(fallen, 1, c, state.v()))}×.`);
     shown.update();
   });
   return shown.element;

@@ -1,13 +1,14 @@
 // Why a mixture of experts wants shorter drafts: what rows read together, and what is left of the speedup.
 
 import { bestK, distinct, reading, speedup } from "hs/algorithm/theory";
-import { append, fill, h, signal, watch } from "hs/base/dom";
+import { append, h, signal, watch } from "hs/base/dom";
 import { fixed, percent } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
 import { choice, slider } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
 import { rounded, starred } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 /** Shapes of published models, and the share of the chosen experts in the weights that a token meets, counted in numbers. */
 export const SHAPES = {
@@ -52,7 +53,7 @@ export function mixtures(state) {
   watch([shape, rho, state.alpha, state.c], (_, __, alpha, c) => {
     const [dense, mixed] = [bestK(alpha, c, null, MOST), bestK(alpha, c, v, MOST)];
     chart.set({ series: series() });
-    fill(
+    tell(
       words,
       `Four rows meet ${fixed(distinct(routing(), 4), 1)} experts of a layer where one meets ${routing().chosen}, and a forward reads ${percent(v(4) - 1)} more. `,
       mixed.k === 0

@@ -2,13 +2,14 @@
 
 import { overlap } from "hs/algorithm/distributions";
 import { DIAL, WORDS } from "hs/algorithm/toy";
-import { append, fill, h, signal, watch } from "hs/base/dom";
+import { append, h, signal, watch } from "hs/base/dom";
 import { fixed, percent } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
 import { button, slider } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { distributionBars } from "hs/figures/distributions";
 import { COUNT, drawnAlpha, pairAt } from "hs/lessons/chapters/08-good-guesses/pairs";
+import { tell } from "hs/lessons/parts";
 
 const GRID = Array.from({ length: 21 }, (_, i) => i / 20);
 
@@ -44,7 +45,7 @@ export function dial(level) {
     const { p, q } = pairAt(now, number);
     bars.set({ p, q });
     chart.set({ ring: [now, drawnAlpha(now)] });
-    fill(words, `Pair ${number + 1}: the distributions share ${percent(overlap(p, q))}. Over all pairs α = ${fixed(drawnAlpha(now), 3)}.`);
+    tell(words, `Pair ${number + 1}: the distributions share ${percent(overlap(p, q))}. Over all pairs α = ${fixed(drawnAlpha(now), 3)}.`);
     shown.update();
   });
   return shown.element;

@@ -145,8 +145,8 @@ export function orderKinds(kinds) {
     id: "08.4",
     title: "Easy text, hard text",
     ask: [
-      h("p", "Four beginnings that the same pair went on with. In which were most guesses kept? Give each a place: 1 for the highest α. The figure below has the answer; think first."),
-      h("dl.three-texts", {}, chosen.map((kind) => [h("dt", {}, h("strong", kind.title)), h("dd", {}, h("pre.snippet", { tabindex: "0" }, kind.prompt.trimEnd()))])),
+      h("p", "Four beginnings that the same pair went on with. In which were most guesses kept? Give each a place: 1 for the highest α. What was recorded is folded away below; think first."),
+      h("dl.three-texts", {}, chosen.map((kind) => [h("dt", {}, h("strong", kind.title)), h("dd", {}, h("pre.snippet", {}, kind.prompt.trimEnd()))])),
     ],
     fields: chosen.map((kind, i) => ({ name: names[i], label: kind.title, kind: "number" })),
     check: (values) => {

@@ -1,7 +1,7 @@
 // Temperature: what it does to drafts that draw, to drafts that copy, and to a draft that stays as it is.
 
 import { bestK } from "hs/algorithm/theory";
-import { append, fill, h, signal, watch } from "hs/base/dom";
+import { append, fill, h, signal, unbroken, watch } from "hs/base/dom";
 import { fixed, percent } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
 import { slider } from "hs/figures/controls";
@@ -49,7 +49,7 @@ export function heat(level) {
       words,
       KINDS.map(({ name, alpha }) => {
         const a = alpha(now, t);
-        return h("li", `${name}: α = ${fixed(a)}, at best ${fixed(bestK(a, C).speedup)}× for c = ${C}.`);
+        return h("li", {}, unbroken(`${name}: α = ${fixed(a)}, at best ${fixed(bestK(a, C).speedup)}× for c = ${C}.`));
       }),
     );
     shown.update();

@@ -2,7 +2,7 @@
 
 import { bestK } from "hs/algorithm/theory";
 import { data, h } from "hs/base/dom";
-import { percent } from "hs/base/format";
+import { day, percent } from "hs/base/format";
 import { figure } from "hs/figures/figure";
 import { legend, tokenText } from "hs/figures/text";
 import { rounded } from "hs/lessons/chapters/tables";
@@ -38,7 +38,7 @@ export function byKind({ kinds, k, sampling, seeds, versions, date, commit }) {
         ),
       ),
     ), h("p.figure-said", `At c = 0.1 the best draft length would make ${easy.title.toLowerCase()} ${gain(easy)}× as fast, and ${hard.title.toLowerCase()} ${gain(hard)}×.`)],
-    caption: `Recorded: the bundled pair at temperature ${sampling.temperature}, ${k} drawn guesses a round, ${seeds[1]} texts of ${sampling.max_tokens} tokens of each kind; ${date}, commit ${commit}, torch ${versions.torch}. It is a very small pair: do not judge the texts.`,
+    caption: `Recorded: the bundled pair at temperature ${sampling.temperature}, ${k} drawn guesses a round, ${seeds[1]} texts of ${sampling.max_tokens} tokens of each kind; ${day(date)}, commit ${commit}, torch ${versions.torch}. It is a very small pair: do not judge the texts.`,
     table: () => ({
       columns: ["text", "judged", "accepted", "α"],
       rows: kinds.map((kind) => [kind.title, kind.judged, kind.accepted, percent(kind.alpha, 1)]),

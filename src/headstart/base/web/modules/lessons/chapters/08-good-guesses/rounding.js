@@ -1,12 +1,13 @@
 // A cheaper draft: its numbers rounded to fewer bits.
 
 import { bestK } from "hs/algorithm/theory";
-import { append, fill, h, signal, watch } from "hs/base/dom";
+import { append, h, signal, watch } from "hs/base/dom";
 import { fixed } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
 import { slider } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { roundedAlpha } from "hs/lessons/chapters/08-good-guesses/pairs";
+import { tell } from "hs/lessons/parts";
 
 export const BITS = [2, 3, 4, 5, 6, 8, 16];
 
@@ -49,7 +50,7 @@ export function rounding(level) {
     const alpha = roundedAlpha(now, b);
     const { k, speedup } = bestK(alpha, priceAt(b));
     chart.set({ series: series(), ring: [b, alpha] });
-    fill(words, `${b} bits: α = ${fixed(alpha, 3)}, c = ${fixed(priceAt(b), 3)}; the best K up to 16 is ${k}, ${fixed(speedup)}× as fast.`);
+    tell(words, `${b} bits: α = ${fixed(alpha, 3)}, c = ${fixed(priceAt(b), 3)}; the best K up to 16 is ${k}, ${fixed(speedup)}× as fast.`);
     shown.update();
   });
   return shown.element;

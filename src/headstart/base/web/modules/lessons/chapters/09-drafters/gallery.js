@@ -1,7 +1,7 @@
 // The gallery: each family drafts a few rounds, from a recording where there is one, else as an illustration on the toy.
 
 import { calm, data, fill, h } from "hs/base/dom";
-import { counted, fixed } from "hs/base/format";
+import { counted, day, fixed } from "hs/base/format";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { legend, tokenText } from "hs/figures/text";
@@ -40,7 +40,7 @@ function recorded({ title, lines }) {
     says: saysOf(step),
   }));
   const found = summary(request);
-  const made = (trace.header.created ?? "").slice(0, 10);
+  const made = day(trace.header.created ?? "");
   return {
     prompt, rounds, joint: "",
     origin: `Recorded from a real run (“${title}”, ${made}${trace.header.versions?.headstart ? `, headstart ${trace.header.versions.headstart}` : ""}, target: ${trace.header.engine.target}). All of that run: ${fixed(found.tokensPerForward)} tokens per forward.`,

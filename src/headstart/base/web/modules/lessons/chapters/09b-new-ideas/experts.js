@@ -1,13 +1,14 @@
 // One layer of a mixture: the experts that the rows of a draft meet.
 
 import { bestK, distinct, reading } from "hs/algorithm/theory";
-import { append, fill, h, signal, watch } from "hs/base/dom";
+import { append, h, signal, watch } from "hs/base/dom";
 import { fixed, percent } from "hs/base/format";
 import { RandomState } from "hs/algorithm/randomstate";
 import { slider } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { SHAPES } from "hs/lessons/chapters/07-the-cliff/mixtures";
 import { rounded } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 const { experts, chosen, share } = SHAPES.qwen3;
 const [ALPHA, C, MOST] = [0.8, 0.1, 16];
@@ -39,7 +40,7 @@ export function expertBoard() {
     ORDER.forEach((cell, i) => (cells[cell].className = `expert ${i < chosen ? "first" : i < Math.round(met) ? "further" : ""}`));
     const v = (n) => reading(routing(), n, share);
     const [dense, mixed] = [bestK(ALPHA, C, null, MOST), bestK(ALPHA, C, v, MOST)];
-    fill(words, `${k.value + 1} rows meet ${fixed(met, 1)} of ${experts} experts, so the forward reads ${percent(v(k.value + 1) - 1)} more than a plain one. At α = ${ALPHA} and c = ${C} the best K is ${mixed.k}, with ${rounded(mixed.speedup)}×; of a dense model it is ${dense.k}, with ${rounded(dense.speedup)}×.`);
+    tell(words, `${k.value + 1} rows meet ${fixed(met, 1)} of ${experts} experts, so the forward reads ${percent(v(k.value + 1) - 1)} more than a plain one. At α = ${ALPHA} and c = ${C} the best K is ${mixed.k}, with ${rounded(mixed.speedup)}×; of a dense model it is ${dense.k}, with ${rounded(dense.speedup)}×.`);
     shown.update();
   });
   return shown.element;

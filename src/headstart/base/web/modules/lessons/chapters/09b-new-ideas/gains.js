@@ -1,9 +1,10 @@
 // What four figures of chapter 9b share: two lines of speedup over K, sliders, and a sentence under them.
 
-import { append, fill, h, watch } from "hs/base/dom";
+import { append, h, watch } from "hs/base/dom";
 import { lineChart } from "hs/figures/charts";
 import { figure } from "hs/figures/figure";
 import { rounded, starred } from "hs/lessons/chapters/tables";
+import { tell } from "hs/lessons/parts";
 
 /**
  * @param {object} options
@@ -29,7 +30,7 @@ export function gains({ label, most, top = 4, names, gains: now, signals, contro
   const best = (gain) => lengths.reduce((found, k) => (gain(k) > found.speedup + 1e-12 ? { k, speedup: gain(k) } : found), { k: 0, speedup: 1 });
   watch(signals, () => {
     chart.set({ series: series() });
-    fill(words, says(now().map(best)));
+    tell(words, says(now().map(best)));
     shown.update();
   });
   return shown.element;

@@ -1,11 +1,12 @@
 // Many requests at once: where rows stop being free, and where speculation stops paying.
 
-import { computed, fill, h, signal, watch } from "hs/base/dom";
+import { computed, h, signal, watch } from "hs/base/dom";
 import { fixed, seconds as inWords } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
 import { slider } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { gain, seconds } from "hs/lessons/chapters/10-when-it-hurts/machine";
+import { tell } from "hs/lessons/parts";
 
 const MOST = 512;
 const SIZES = [1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512];
@@ -40,7 +41,7 @@ export function batches() {
     const { plain, verify } = seconds(k.value, batch.value);
     const points = SIZES.map((b) => [b, gain(alpha.value, k.value, b)]);
     chart.set({ series: [{ name: `α = ${fixed(alpha.value)}, K = ${k.value}`, points, mark: true }], y: { ...axis, max: Math.max(4, Math.ceil(points[0][1])) }, ring: [batch.value, now.value] });
-    fill(words, `${batch.value} × ${k.value + 1} rows: a plain step takes ${inWords(plain)}, a verification ${inWords(verify)}. Speed: `, h("strong", `${fixed(now.value)} times the baseline`), now.value > 1 ? "." : ": do not speculate.");
+    tell(words, `${batch.value} × ${k.value + 1} rows: a plain step takes ${inWords(plain)}, a verification ${inWords(verify)}. Speed: `, h("strong", `${fixed(now.value)} times the baseline`), now.value > 1 ? "." : ": do not speculate.");
     frame.update();
   });
   return { element: frame.element, signals: { batch, alpha, k } };

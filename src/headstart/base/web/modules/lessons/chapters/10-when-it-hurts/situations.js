@@ -1,13 +1,14 @@
 // Situations that people meet, as headstart.learn.simulate names them: the page is built with their figures, and works out
 // what follows by the formulas; text that changes is played through.
 
-import { data, fill, h, signal, watch } from "hs/base/dom";
+import { data, h, signal, watch } from "hs/base/dom";
 import { fixed } from "hs/base/format";
 import { changingAlpha, cost, decode, fixedK, simpleK } from "hs/algorithm/adaptive";
 import { bestK, breakEvenAlpha, speedup } from "hs/algorithm/speed";
 import { lineChart } from "hs/figures/charts";
 import { slider } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
+import { tell } from "hs/lessons/parts";
 
 const KS = Array.from({ length: 12 }, (_, i) => i + 1);
 const TOKENS = 200;
@@ -80,7 +81,7 @@ export function situationCards() {
     const curve = points();
     const [, bestGain] = curve.reduce((a, b) => (b[1] > a[1] ? b : a));
     chart.set({ series: [{ name: changes ? "fixed K, text that changes" : "speed", points: curve, mark: true }], ring: changes ? undefined : [k.value, curve[k.value - 1][1]] });
-    fill(words, changes
+    tell(words, changes
       ? `Acceptance changes between ${each.alpha.join(" and ")}. The best fixed K gives ${fixed(bestGain)}; a K that follows gives ${fixed(changingGain(each.alpha, simpleK(), c.value, each.v))}. Chapter 11 is about it.`
       : verdict(alpha.value, k.value, c.value, each.v));
     frame.update();

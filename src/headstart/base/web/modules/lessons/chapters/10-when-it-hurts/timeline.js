@@ -9,7 +9,7 @@ import { answer, gaps, quantile } from "hs/lessons/chapters/10-when-it-hurts/mac
 
 const ALPHA = 0.8;
 
-const gapWords = (gap) => (gap < 1e-9 ? "0 ms" : inWords(gap));
+const gapWords = (gap) => inWords(gap < 1e-9 ? 0 : gap);
 
 /** The figure; its signals can be read from outside. */
 export function timeline() {
@@ -23,19 +23,14 @@ export function timeline() {
   const words = h("p.figure-said");
   let now = null;
 
-  const rows = () => ["plain", "fast"].map((kind) => {
-    const { shown, calls } = now[kind];
-    const between = gaps(shown);
-    return [
-      kind === "plain" ? "plain" : "with guesses",
-      inWords(shown[0]),
-      gapWords(quantile(between, 0.5)),
-      gapWords(quantile(between, 0.99)),
-      inWords(shown.at(-1)),
-      String(calls),
-    ];
-  });
-  const columns = ["", "first token", "gap, P50", "gap, P99", "whole answer", "target calls"];
+  const rows = () => Object.entries({
+    "first token": ({ shown }) => inWords(shown[0]),
+    "gap, P50": ({ shown }) => gapWords(quantile(gaps(shown), 0.5)),
+    "gap, P99": ({ shown }) => gapWords(quantile(gaps(shown), 0.99)),
+    "whole answer": ({ shown }) => inWords(shown.at(-1)),
+    "target calls": ({ calls }) => String(calls),
+  }).map(([name, of]) => [name, of(now.plain), of(now.fast)]);
+  const columns = ["", "plain", "with guesses"];
   const frame = figure({
     label: "One answer in time: what runs, and when each token is on the screen",
     title: true,

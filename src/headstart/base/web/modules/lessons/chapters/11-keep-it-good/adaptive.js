@@ -8,6 +8,7 @@ import { button, slider } from "hs/figures/controls";
 import { figure, tableOf } from "hs/figures/figure";
 import { exercise } from "hs/lessons/exercise";
 import { FIXED, PRACTICE, TOKENS, means, oracle, rivals, ruleOf, run, time } from "hs/lessons/chapters/11-keep-it-good/rules";
+import { tell } from "hs/lessons/parts";
 
 /** The figure, and its exercise, which reads the same rule. */
 export function adaptive() {
@@ -38,7 +39,7 @@ export function adaptive() {
       button("Another text", () => (seed.value += 1), { quiet: true }),
       button("The practice rule", () => put(PRACTICE), { quiet: true }),
     ],
-    caption: "The acceptance of this text changes between 0.95 and 0.2 and stays for 50 tokens on average. Time is counted in calls of the target, a guess costs 0.1 of one. Whether a guess at a place is kept was settled before, so that all rules meet the same luck.",
+    caption: "The acceptance of this text changes between 0.95 and 0.2 and stays for 50 tokens on average. Time is counted in calls of the target, a guess costs 0.1 of one; the last column is the mean time of 60 texts. Whether a guess at a place is kept was settled before, so that all rules meet the same luck.",
     table: () => ({ columns: ["round at token", "K", "accepted"], rows: now.rounds.map(({ at, drafted, accepted }) => [at, drafted, accepted]) }),
   });
   let now = null;
@@ -54,8 +55,8 @@ export function adaptive() {
     const here = (name, one) => ({ name, calls: one.targetCalls, guesses: one.drafted, time: time(one) });
     const texts = [here("your rule", now), here("the practice rule", run(ruleOf(PRACTICE), seed.value)), ...FIXED.map((k) => here(`K = ${k}`, run(fixedK(k), seed.value)))];
     const overall = [mine, rivals().at(-1), ...rivals().slice(0, -1)];
-    fill(numbers, tableOf({ columns: ["", "target calls", "guesses", "time", "time, mean of 60 texts"], rows: texts.map((each, i) => [each.name, each.calls, each.guesses, fixed(each.time, 1), fixed(overall[i].time, 1)]) }));
-    fill(words, `Plain decoding takes ${TOKENS}. `, verdict(mine));
+    fill(numbers, tableOf({ columns: ["", "calls", "guesses", "time", "mean of 60"], rows: texts.map((each, i) => [each.name, each.calls, each.guesses, fixed(each.time, 1), fixed(overall[i].time, 1)]) }));
+    tell(words, `Plain decoding takes ${TOKENS}. `, verdict(mine));
     frame.update();
   });
   return { element: frame.element, exercise: beat(given, put) };

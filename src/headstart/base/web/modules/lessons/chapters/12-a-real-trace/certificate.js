@@ -42,8 +42,8 @@ const solved = () => entries().filter(([name, value]) => name.startsWith("exerci
 /** The bet of chapter 0, shown again beside what it was. */
 function betWords() {
   const bet = progress.get(BET);
-  if (typeof bet !== "number") return h("p.bet.soft", "You made no bet in chapter 0. It is not too late.");
+  if (typeof bet !== "number") return h("p.bet.soft", "You made no guess in chapter 0. It is not too late.");
   const recorded = data("race");
   const truth = recorded && [" It was ", h("strong", `${fixed(gainOf(recorded), 1)} times`), "."];
-  return h("p.bet", {}, "At the very beginning you bet that the guesses would make it ", h("strong", `${fixed(bet, 1)} times`), " as fast.", truth, " Now you can work it out: from tokens per forward, and from what a forward and a draft cost.");
+  return h("p.bet", {}, "At the very beginning you guessed that a draft would make it ", h("strong", `${fixed(bet, 1)} times`), " as fast.", truth, " Now you can work it out: from tokens per forward, and from what a forward and a draft cost.");
 }
