@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -64,13 +65,14 @@ def main() -> None:
     parser.add_argument("--context", type=_numbers, default=[512, 4096, 16384])
     parser.add_argument("--rows", type=_numbers, default=[1, 4, 8])
     parser.add_argument("--prompts", type=_numbers, default=[])
+    parser.add_argument("--kv", nargs="+", choices=("model", "int8"), default=["model", "int8"], help="keys and values")
     parser.add_argument("--repetitions", type=int, default=4)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     asked = parser.parse_args()
     provenance = Provenance.now("torch")
     length = max([context + max(asked.rows) for context in asked.context] + asked.prompts)
     runner = hs.Target(asked.target, quantize=asked.quantize, max_length=length).runner
-    dtypes = (runner.dtype, torch.int8)
+    dtypes = [{"model": runner.dtype, "int8": torch.int8}[kind] for kind in asked.kv]
     caches = {str(dtype).removeprefix("torch."): _cache(runner, dtype) for dtype in dtypes}
     found: list[dict[str, Any]] = []
     for context in asked.context:
@@ -91,10 +93,12 @@ def main() -> None:
         table.add_row(str(each["context"]), str(each["rows"]), each["kv"], f"{1000 * seconds:.1f}", f"{speed:.0f}")
     Console().print(table)
     memory = {name: cache.memory() for name, cache in caches.items()}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     told = {"weights": runner.weights_in_words, "cache_bytes": memory, "capacity": length, "found": found}
+    told |= {"peak_memory": peak}
     path = results_file(asked.results, f"contexts-{Path(asked.target).name}")
     path.write_text(json.dumps({"provenance": asdict(provenance), **told}, indent=1) + "\n", encoding="utf-8")
-    print("\n".join(provenance.lines()), path, sep="\n")
+    print(f"peak memory: {peak / 1e9:.2f} GB", *provenance.lines(), path, sep="\n")
 
 
 if __name__ == "__main__":
