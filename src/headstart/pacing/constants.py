@@ -57,8 +57,7 @@ take."""
 
 PRECISION = 0.02
 """Share of a step, or tokens: costs and gains are known no better, so less decides nothing. A draft must promise so
-much more than plain decoding, and deciding may take so much of a batch's time: a decision that takes longer stands for
-more steps."""
+much more than plain decoding."""
 PRICES = 16
 """Prices of a node that are tried for a batch."""
 NEW_SOURCE_SHARE = 0.8
@@ -77,7 +76,8 @@ HORIZON_STEPS = 64
 has read of a text. "No drafts" of a batch stands for at most so many, and costs are learnt from each of so many
 decisions at first."""
 MIN_TIME_SHARE = 0.005
-"""Share of plain decoding's time that trials of a source may take that was never good."""
+"""Share of plain decoding's time that trials of a source may take that was never good, and that decisions on a batch
+take: those that take longer stand for more steps."""
 MAX_TIME_SHARE = 0.02
 """The same of a source that was."""
 

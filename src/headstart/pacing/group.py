@@ -14,8 +14,8 @@ from headstart.pacing.belief import Belief, SourcePrior
 from headstart.pacing.constants import (
     FIRST_ROUNDS,
     HORIZON_STEPS,
+    MIN_TIME_SHARE,
     NEW_SOURCE_SHARE,
-    PRECISION,
     PRIOR_ROUNDS,
     REFRESH_STEPS,
     RUNNING_SHARE,
@@ -183,7 +183,7 @@ class Group:
             return
         known = self._deciding or seconds
         self._deciding = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
-        share = self._deciding / self.costs.step_now(batch) / (PRECISION / 4)
+        share = self._deciding / self.costs.step_now(batch) / MIN_TIME_SHARE
         self._holds = max(self._holds, min(int(share), REFRESH_STEPS - 1))
 
     def _decision(self, batch: int) -> float:
