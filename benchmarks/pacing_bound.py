@@ -24,7 +24,7 @@ from pacing_simulation import MIXTURES, expected
 from provenance import Provenance, results_file
 
 LONGEST = 5
-ROUNDS = 80
+ROUNDS = 40
 
 
 def best_policy(worth: NDArray[Any], rates: NDArray[Any], weights: NDArray[Any], steps: int) -> list[NDArray[Any]]:

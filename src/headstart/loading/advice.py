@@ -54,6 +54,8 @@ class Advice:
     @property
     def reason(self) -> str:
         """Why `load` took these, for `engine.reason`."""
+        if not self.drafters and not self.acceptance:
+            return f"doctor found no drafter that helps on {self.day} (the best never drafted)"
         if not self.drafters:
             return f"doctor found no drafter that helps on {self.day} (the best was measured at {self.speedup:.2f}x)"
         if self.missing:

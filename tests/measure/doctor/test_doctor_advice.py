@@ -34,6 +34,8 @@ def test_reasons() -> None:
     assert ADVICE.reason == "doctor measured 1.83x with ngram + hub/draft on 21 November 2026"
     none = replace(ADVICE, drafters=(), speedup=0.94)
     assert none.reason == "doctor found no drafter that helps on 21 November 2026 (the best was measured at 0.94x)"
+    silent = replace(none, acceptance=())
+    assert silent.reason == "doctor found no drafter that helps on 21 November 2026 (the best never drafted)"
 
 
 def test_a_drafter_that_is_gone(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ def test_nothing_helps() -> None:
     assert (hardly.kind, hardly.best) == ("unsure", None)
     assert "next to nothing" in hardly.reasons[0]
     assert decide([]).kind == "bad"
+    silent = replace(judged("ngram", predictions=(prediction(4, 1.05, share=0.0),)), measured=end_to_end(1.3))
+    none = decide([silent])
+    assert (none.kind, none.best) == ("bad", None), "what a drafter that never drafted gains is noise"
+    assert "never drafted" in none.headline
 
 
 def test_other_reasons() -> None:

@@ -90,15 +90,18 @@ def decide(ranked: Sequence[Ranked], usual: Sequence[str] = ()) -> Recommendatio
     first = preferred(ranked, usual)
     if first is None:
         return Recommendation("bad", "Nothing could be measured: decode plainly.", None, (), "")
-    kind: Kind = "good" if first.gain >= PAYS else "unsure" if first.gain >= EVEN else "bad"
+    silent = not first.best.members  # so that its gain is noise
+    kind: Kind = "bad" if silent or first.gain < EVEN else "good" if first.gain >= PAYS else "unsure"
     stays = first.candidate.drafters == tuple(usual) and first.gain >= 1
-    best = first if first.gain >= PAYS or stays else None
+    best = first if kind == "good" or stays else None
     how = "predicted" if first.measured is None else "measured"
     headline = {
         "good": f"Yes: {first.candidate.name}, {how} {first.gain:.2f}x on these prompts.",
         "unsure": f"Hardly: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on these prompts.",
         "bad": f"No: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on these prompts. Decode plainly.",
     }[kind]
+    if silent:
+        headline = f"No: the best, {first.candidate.name}, never drafted on these prompts. Decode plainly."
     ordered = sorted(ranked, key=lambda one: -one.gain)
     return Recommendation(kind, headline, best, tuple(sentence(one, best) for one in ordered), stops_paying(first))
 
