@@ -247,7 +247,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     "prompts": args.prompts.name if args.prompts else "of the demo",
                     "new_tokens": args.new_tokens,
                     "clock": "CPU time of the process" if args.cpu_time else "wall",
-                    "engine": bench.plain.describe(),
+                    "engine": bench.plain.describe() | {"target": Path(args.target).resolve().name},
                     "tables": tables,
                     "provenance": asdict(provenance),
                 }

@@ -62,6 +62,8 @@ def test_a_long_draft_leaves_room_for_the_names() -> None:
         tested_per_position=(40, *passed[:-1]),
     )  # fmt: skip
     assert accepted(counts).plain == "100 98 97 97 97 97% …"
+    of_drafts = replace(counts, tested_per_position=None, drafted=600)
+    assert accepted(of_drafts).plain == "100%\n*98 95 92 90 88% …"
 
 
 def test_the_table_says_what_a_server_does(server: FakeServer) -> None:

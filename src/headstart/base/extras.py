@@ -77,7 +77,7 @@ def pair(name: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ModelNotFound(
             "the models that 'bundled' means are not installed",
-            hint="in a clone of headstart: pip install ./packages/pair; or name a model of your own with --target",
+            hint="in a clone of headstart: pip install ./packages/pair; or name a model of your own with --model",
         )
     return Path(spec.submodule_search_locations[0]) / name
 

@@ -130,12 +130,12 @@ def accepted(window: Counters) -> Text:
         return Text(_row(["?" if share is None else f"{100 * share:.0f}" for share in given]))
     shares = [window.share_of_drafts_at(place) or 0.0 for place in range(len(given))]
     first = Text(f"{100 * shares[0]:.0f}%")
-    first.append(f"\n{OF_DRAFTS}" + _row([f"{100 * share:.0f}" for share in shares[1:]]), style="dim")
+    first.append(f"\n{OF_DRAFTS}" + _row([f"{100 * share:.0f}" for share in shares[1:]], PLACES - 1), style="dim")
     return first
 
 
-def _row(shares: list[str]) -> str:
-    return " ".join(shares[:PLACES]) + ("% …" if len(shares) > PLACES else "%")
+def _row(shares: list[str], most: int = PLACES) -> str:
+    return " ".join(shares[:most]) + ("% …" if len(shares) > most else "%")
 
 
 def _times(histogram: Histogram | None, *, wide: bool) -> Text:

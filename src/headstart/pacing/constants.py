@@ -67,10 +67,12 @@ before it has been asked: were it always, those asked after it in a list would s
 FIRST_ROUNDS = 3
 """Rounds after which a source is no longer new, and drafts after which its costs have been seen."""
 SETTLED_STEPS = 4
-"""Steps for which a decision stands where it may be a little late: a batch's at most, and "no drafts" at least. Costs
-are learnt from every so many decisions, and steps of a batch."""
+"""Steps for which a decision stands where it may be a little late: "no drafts" at least, and a batch's drafts at most,
+but where deciding takes so much time that they stand for longer (`MIN_TIME_SHARE`, up to `REFRESH_STEPS`). Costs are
+learnt from every so many decisions, and steps of a batch."""
 REFRESH_STEPS = 16
-"""Steps between two tables of what was learnt; "no drafts" of a lone row stands for at most so many."""
+"""Steps between two tables of what was learnt. "No drafts" of a lone row, where a guess could pay, and a batch's drafts
+stand for at most so many."""
 HORIZON_STEPS = 64
 """Steps for which what has been found out or paid for is taken to be of use: that no draft could pay, and what a source
 has read of a text. "No drafts" of a batch stands for at most so many, and costs are learnt from each of so many

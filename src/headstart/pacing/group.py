@@ -177,8 +177,8 @@ class Group:
         return GroupPlan(within, decides, tried)
 
     def decided_in(self, seconds: float, batch: int) -> None:
-        """A decision on so many rows took this long. It then stands until it has taken half a hundredth of the time, up
-        to a limit: a small model's step takes little longer than a decision."""
+        """A decision on so many rows took this long. It then stands until it has taken 0.5% of the time, up to a
+        limit: a small model's step takes little longer than a decision."""
         if batch < 2:
             return
         known = self._deciding or seconds

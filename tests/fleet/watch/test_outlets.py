@@ -13,6 +13,7 @@ from support.fake_engines import Engine, fake_server
 from support.pages import EITHER, VIEWS, checked
 
 from headstart.base.errors import InvalidOption
+from headstart.fleet.watch.counters import Counters
 from headstart.fleet.watch.look import Finding, Look, Row
 from headstart.fleet.watch.outlets import PREFIX, Exporter, Webhook
 from headstart.fleet.watch.page import watch_page
@@ -154,3 +155,18 @@ def test_the_page_in_a_browser(browser: Any, tmp_path: Path, views: Any) -> None
 def test_a_page_of_one_look_has_no_history(tmp_path: Path) -> None:
     text = watch_page(look(), {name: [] for name in ("a", "b")}).html()
     assert "Over time" not in text
+    assert "two:8000" in text
+    assert "http://two" not in text
+
+
+def test_a_position_with_few_guesses_judged_is_left_out() -> None:
+    counts = Counters(
+        "headstart",
+        counts_drafts=True,
+        drafts=100,
+        drafted=200,
+        accepted_per_position=(3, 2),
+        tested_per_position=(100, 3),
+    )
+    text = watch_page(Look(1.8e9, (Row("http://one:8000/", {"0": counts}, 60.0),)), {}).html()
+    assert "one:8000: 3% at position 1, 3% at position 1." in text

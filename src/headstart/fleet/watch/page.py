@@ -59,8 +59,15 @@ def watch_page(look: Look, history: Mapping[str, Sequence[Window]]) -> Page:
     return page
 
 
+def _name(server: str) -> str:
+    """A server as the page calls it."""
+    return server.removeprefix("http://").rstrip("/")
+
+
 def _findings(page: Page, look: Look) -> None:
-    rows = [(row.server, each.level, each.words, each.advice or None) for row in look.rows for each in row.findings]
+    rows = [
+        (_name(row.server), each.level, each.words, each.advice or None) for row in look.rows for each in row.findings
+    ]
     if rows:
         page.heading("What was found")
         page.table(["server", "level", "what", "what to do"], rows)
@@ -73,7 +80,7 @@ def _servers(page: Page, rows: Sequence[Row]) -> None:
     figures: list[list[Cell]] = []
     latencies: list[list[Cell]] = []
     for row in rows:
-        window, name = row.window, row.server.removeprefix("http://").rstrip("/")
+        window, name = row.window, _name(row.server)
         if window is None:
             figures.append([name, "no counters", *[None] * (len(columns) - 3), row.restarts])
             continue
@@ -112,7 +119,7 @@ def _acceptance(page: Page, rows: Sequence[Row]) -> None:
         given = [window.acceptance_at(place) if (window.tested(place) or 0) >= _JUDGED else None for place in depth]
         known = [(place, value) for place, value in enumerate(given, start=1) if value is not None]
         if known:
-            series[row.server] = ([float(place) for place, _ in known], [value for _, value in known])
+            series[_name(row.server)] = ([float(place) for place, _ in known], [value for _, value in known])
     if series:
         name, (places, shares) = next(iter(series.items()))
         page.figure(
@@ -147,7 +154,10 @@ def _history(page: Page, history: Mapping[str, Sequence[Window]]) -> None:
         for name, windows in list(history.items())[:_SOME]:
             points = [((window.ended - end) / 60, value(window)) for window in windows if window.seconds > 0]
             if any(each is not None for _, each in points):
-                series[name] = ([x for x, _ in points], [math.nan if each is None else each for _, each in points])
+                series[_name(name)] = (
+                    [x for x, _ in points],
+                    [math.nan if each is None else each for _, each in points],
+                )
         if series:
             figure = charts.lines(series, x="minutes before the last look", y=y)
             last = ", ".join(
@@ -171,7 +181,7 @@ def _drift(page: Page, rows: Sequence[Row]) -> None:
         level = "learning" if drift["learning"] else drift["level"]
         fall = [None] * 3 if drift["drop"] is None else [drift["drop"][name] for name in ("value", "low", "high")]
         evidence = [drift["evidence"]["suspected"], drift["evidence"]["proved"], drift["alarm_at"]]
-        table.append([row.server, level, drift["windows"], *fall, *evidence])
+        table.append([_name(row.server), level, drift["windows"], *fall, *evidence])
     if table:
         page.heading("Drift")
         formats = dict.fromkeys(("fall", "at least", "at most"), ".1%")

@@ -27,14 +27,14 @@ def audit_page(record: Mapping[str, Any]) -> Page:
     subject, parts = record["subject"], record["parts"]
     page = Page("Losslessness certificate", str(subject.get("name", "")))
     verdict: Verdict = record["verdict"]
-    reasons = [str(reason) for reason in record["reasons"]]
+    reasons = [str(reason) for reason in record["reasons"] if reason]
     page.verdict(_KINDS[verdict], HEADLINES[verdict], reasons[0] if reasons else "")
     page.items([*reasons[1:], *map(str, record["notes"])])
     page.facts(_facts(record))
     for name, (heading, show) in _PARTS.items():
         if name in parts:
             page.heading(heading)
-            for reason in parts[name]["reasons"] if name != "behaviour" else ():
+            for reason in filter(None, parts[name]["reasons"] if name != "behaviour" else ()):
                 page.text(reason[:1].upper() + reason[1:].rstrip(".") + ".")
             show(page, parts[name])
     page.heading("Made by")

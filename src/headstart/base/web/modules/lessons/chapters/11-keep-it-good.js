@@ -95,7 +95,7 @@ export default {
     const game = driftGame();
     return [
       prediction(),
-      section("A checklist", prose("Five things to do, and the command that does each. To try them now, leave out ", h("code.nowrap", "--target"), " and ", h("code.nowrap", "--prompts"), ": they then run on the pair of models that comes with headstart, and need no GPU."), checklist()),
+      section("A checklist", prose("Five things to do, and the command that does each. To try them now, leave out ", h("code.nowrap", "--model"), " and ", h("code.nowrap", "--prompts"), ": they then run on the pair of models that comes with headstart, and need no GPU."), checklist()),
       section(
         "A draft length that follows the text",
         prose(

@@ -8,7 +8,7 @@ const CARDS = [
     "Measure α on your own text",
     "Take prompts as your users send them, hard ones among them, at the temperature that you serve.",
     "Acceptance is a property of text, not of a model. Prompts that look easy flatter it.",
-    ["headstart doctor --target my-model --prompts prompts.jsonl --temperature 0.7"],
+    ["headstart doctor --model my-model --prompts prompts.jsonl --temperature 0.7"],
   ],
   [
     "Choose K from α and c",
@@ -32,7 +32,7 @@ const CARDS = [
     "A fall of 5% from week to week is drift",
     "Watch the acceptance of what is really served; a file of prompts that stays the same cannot show it. Refresh the draft on that text when the fall holds.",
     "Prompts change, models are updated, templates are edited: the draft stays what it was.",
-    ["headstart serve --target my-model --drafter my-head --traffic traffic.jsonl", "headstart watch http://localhost:8000", "headstart adapt traffic.jsonl --target my-model --drafter my-head --minutes 30 -o adapted"],
+    ["headstart serve my-model --drafter my-head --traffic traffic.jsonl", "headstart watch http://localhost:8000", "headstart adapt my-model traffic.jsonl --drafter my-head --minutes 30 -o adapted"],
   ],
 ];
 
