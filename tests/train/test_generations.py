@@ -231,6 +231,7 @@ def test_a_model_that_asks_nothing_is_given_up(options: DraftTraining, tmp_path:
 
 
 def test_what_a_batch_has_written_so_far_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generations, "BATCH", 512)
     monkeypatch.setattr(harness, "QUIET", 0.0)
     seen: list[float] = []
     meter = harness._Meter(20, 10, lambda report: seen.append(report.progress))
