@@ -33,7 +33,14 @@ from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.model.threads import threads
 
-OF_PRODUCTS = {"qkv": "qkv", "out": "out", "gate_up": "gate and up", "down": "down", "head": "head"}
+OF_PRODUCTS = {
+    "qkv": "qkv",
+    "beside_out": "recurrence",
+    "out": "out",
+    "gate_up": "gate and up",
+    "down": "down",
+    "head": "head",
+}
 """A product's name at its end, and the part of the forward that it is."""
 
 
@@ -75,6 +82,8 @@ def products(runner: ModelRunner) -> dict[str, list[tuple[int, int]]]:
     decoder = runner._decoder
     if not isinstance(decoder, FusedDecoder):
         raise SystemExit("the row kernels do not run this model")
+    if decoder.experts_touched is not None:
+        raise SystemExit("which experts a mixture's forward reads changes with its rows: give a dense model")
     found: dict[str, list[tuple[int, int]]] = {}
     for name, product in decoder.laid_out():
         part = OF_PRODUCTS[name.rpartition(".")[2]]

@@ -19,7 +19,7 @@ from support.rows import a_row
 from headstart.base.errors import InvalidOption
 from headstart.pacing import FixedPacing, decision
 from headstart.pacing.belief import Belief, SourcePrior
-from headstart.pacing.constants import FIRST_ROUNDS, PRECISION, REFRESH_STEPS, SETTLED_STEPS
+from headstart.pacing.constants import FIRST_ROUNDS, MIN_TIME_SHARE, PRECISION, REFRESH_STEPS, SETTLED_STEPS
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
@@ -349,7 +349,8 @@ def test_a_batch_that_is_given_up_early_would_have_drafted_nothing(
 def test_a_decision_that_takes_long_stands_for_longer() -> None:
     """Deciding takes a small share of a batch's time, whatever a decision takes."""
     stood = {}
-    for seconds in (1e-6, 1e-2):
+    half = MIN_TIME_SHARE * StepCosts(FLAT, 0.0, {}).step(4, 4) * REFRESH_STEPS / 2
+    for seconds in (1e-6, half, 1e-2):
         ticks = itertools.count(0.0, seconds)
         sources = [Source("s", 4)]
         pacing = AdaptivePacing(
@@ -360,7 +361,7 @@ def test_a_decision_that_takes_long_stands_for_longer() -> None:
         for _ in range(3):
             pacing.plan(rows)
         stood[seconds] = group._holds
-    assert stood[1e-6] <= SETTLED_STEPS < stood[1e-2] <= REFRESH_STEPS
+    assert stood[1e-6] <= SETTLED_STEPS < stood[half] < stood[1e-2] <= REFRESH_STEPS
 
 
 def test_a_batch_drafts_only_where_that_pays_for_the_thinking_too() -> None:

@@ -35,6 +35,17 @@ def test_distributions_asked_for_one_by_one_are_those_of_all_at_once() -> None:
         assert len(found) == 5
 
 
+def test_what_is_computed_together_leaves_out_who_fails() -> None:
+    logits = random_logits(3, 1, V, 2.0)
+    logits[0] = math.nan
+    rows = [sampling_rows(state(each), Draft((), ())) for each in SAMPLINGS]
+    wrong, good, other = distributions(rows, logits)
+    assert torch.equal(torch.from_numpy(good[0])[None], distribution(logits[1:2], rows[1]))
+    assert torch.equal(torch.from_numpy(other[0])[None], distribution(logits[2:], rows[2]))
+    with pytest.raises(NonFiniteLogits):
+        wrong[0]
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_rule_computes_the_distributions_it_comes_to_and_no_others(sampling: Sampling) -> None:
     draft = Draft.chain([3, 4, 5])

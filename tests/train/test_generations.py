@@ -13,7 +13,7 @@ from support.training_models import END, byte_tokenizer, tiny_llama
 
 from headstart.base.errors import InvalidOption, NotEnoughMemory, TrainingFailed
 from headstart.loading.load import Target
-from headstart.train import DraftTraining, generations, sources
+from headstart.train import DraftTraining, generations, harness, sources
 from headstart.train.generations import Writer, converse, write
 from headstart.train.sources import ALL, OPENINGS, Document, UserTurn, asked, question
 from headstart.train.windows import Text
@@ -228,3 +228,16 @@ def test_a_model_that_asks_nothing_is_given_up(options: DraftTraining, tmp_path:
     with pytest.raises(TrainingFailed, match="0 can be used") as caught:
         all_of(converse(writer(options, chat_tokenizer()), tmp_path))
     assert "chat model" in caught.value.hint
+
+
+def test_what_a_batch_has_written_so_far_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generations, "BATCH", 512)
+    monkeypatch.setattr(harness, "QUIET", 0.0)
+    seen: list[float] = []
+    meter = harness._Meter(20, 10, lambda report: seen.append(report.progress))
+    for _ in range(10):
+        meter.count(10)
+    meter.batch(16)
+    meter.count(10)
+    meter.batch(4)
+    assert seen == [*(pytest.approx(n / 20) for n in range(1, 11)), 0.8, pytest.approx(0.85), 1.0]

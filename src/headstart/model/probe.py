@@ -136,14 +136,14 @@ class Probe:
         model.set_attn_implementation("eager")
         try:
             # all draws at once: a mixture then reads its experts once for them
-            given = torch.tensor([self._tokens], device=model.device).expand(_DRAWS, -1)
+            given = torch.tensor([self._tokens], device=model.device).repeat(_DRAWS, 1)
             errors = [self._off(logits[-1:]) for logits in model(given, use_cache=False).logits]
         finally:
             model.set_attn_implementation(IMPLEMENTATION)
             for hook in hooks:
                 hook.remove()
         small = next((number for number, error in enumerate(errors) if error < _SMALL), _DRAWS)
-        return max(errors[: small + 1])
+        return max(0.0, *errors[: small + 1])
 
     def _off(self, logits: Tensor) -> float:
         """The largest error of the last logits [n, V], relative to their spread: that of the nearest of the n rows.

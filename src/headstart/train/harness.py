@@ -126,7 +126,7 @@ def make_windows(
         limit = min(loading.context_limit(target.config), longest)
         with phases.doing("writing") as phase:
             writer = generations.Writer(options, tokenizer, device, dtype, longest=limit)
-            meter = _Meter(wanted, observe)
+            meter = _Meter(wanted, options.generation_tokens, observe)
             writer.written = meter.count
             folder = options.folder / "generations"
             for write in (
@@ -154,15 +154,17 @@ def _text(document: sources.Document, tokenizer: Any) -> Text:
 
 
 class _Meter:
-    """Reports how many texts there are and how fast tokens come."""
+    """Reports how many texts there are and how fast tokens come. Texts of a batch are done together, so what it has
+    written counts as texts of the greatest length."""
 
-    def __init__(self, wanted: int, observe: Observer) -> None:
-        self._wanted, self._observe = wanted, observe
-        self._texts = self._tokens = 0
+    def __init__(self, wanted: int, longest: int, observe: Observer) -> None:
+        self._wanted, self._longest, self._observe = wanted, longest, observe
+        self._texts = self._tokens = self._before = 0
         self._begun = self._reported = time.monotonic()
 
     def batch(self, texts: int) -> None:
         self._texts += texts
+        self._before = self._tokens
         self._report()
 
     def count(self, tokens: int) -> None:
@@ -175,4 +177,7 @@ class _Meter:
         note = counted(self._texts, "text")
         if self._tokens:
             note += f", {self._tokens / max(1e-9, self._reported - self._begun):.0f} tokens/s"
-        self._observe(Report("generating", self._texts / self._wanted, note=note))
+        under_way = min(
+            (self._tokens - self._before) / self._longest, 0.9 * min(generations.BATCH, self._wanted - self._texts)
+        )
+        self._observe(Report("generating", (self._texts + under_way) / self._wanted, note=note))

@@ -46,6 +46,16 @@ def test_the_mirrors_lie_in_memory_as_the_library_says() -> None:
     assert {line.split()[0] for line in library_layout().splitlines()} == {m.__name__ for m in structs.MIRRORS}
 
 
+def test_parts_of_a_forward_have_the_names_of_the_library() -> None:
+    source = native.MAIN.with_name("team.h").read_text()
+    names = source[source.index("enum class Part") :].partition("{")[2].partition("}")[0]
+    assert [
+        name.strip().lower().replace("_", " ").replace("gate up", "gate and up")
+        for name in names.split(",")
+        if name.strip()
+    ] == list(native.PARTS)
+
+
 FIELDS = tuple(structs.Batch._fields_)
 PLANTS: dict[str, tuple[Any, ...]] = {
     "a field more": (*FIELDS, ("added", ctypes.c_int64)),

@@ -373,6 +373,7 @@ inline void attend_by_tiles(const Together &all, const Rows &of, const How &how,
     // Groups pass through a chunk from token `first` on, whose values are packed. While vectors weigh the scores of one of them,
     // tiles score the next one's and add up the values of the one before.
     const auto pass = [&](const Passing *passing, int n, const Rows &chunk, int64_t first, Ahead ahead) {
+        if (!n) return;
         const auto scoring = [&](int k) {
             const Passing &own = passing[std::min(k, n - 1)];
             return Scoring(chunk, heads, k < n ? own.count : 0, queries + own.g * sizes.queries(), scores + k % 2 * CHUNK * LANES);

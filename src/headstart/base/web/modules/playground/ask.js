@@ -93,7 +93,7 @@ const CHIP = 36; // characters
 function chip(text, value) {
   const line = text.replaceAll(/\s*\n\s*/g, " ⏎ ");
   const shown = line.length > CHIP ? `${line.slice(0, CHIP - 8).trimEnd()} …` : line;
-  return h("button.chip", { type: "button", on: { click: () => (value.value = text) } }, shown);
+  return h("button.chip", { type: "button", title: text, on: { click: () => (value.value = text) } }, shown);
 }
 
 function systemPart(settings) {

@@ -63,11 +63,15 @@ function run() {
 /** What a reader sees first: the prompt that is there, with guesses and then without. Who wants no motion starts it.
  * A few tokens are written before, unseen: the first request of a server is slow, and the second finds its prompt read. */
 async function openingRace() {
-  const values = snapshot(settings);
-  if (calm() || Object.keys(troubles(values)).length) return;
-  const unseen = newRun({ ...values, maxTokens: WARM_UP });
+  if (calm() || Object.keys(troubles(snapshot(settings))).length) return;
+  const unseen = newRun({ ...snapshot(settings), maxTokens: WARM_UP });
   await underWay(unseen);
-  if (unseen.status.value === "stopped") return;
+  if (unseen.status.value !== "done") {
+    if (unseen.failure) server.note(unseen.failure);
+    return announce(unseen.failure?.message ?? "Stopped.");
+  }
+  const values = snapshot(settings); // what was typed meanwhile is what runs
+  if (Object.keys(troubles(values)).length) return;
   const guessed = await play(newRun(values));
   const speculates = guessed.values.guess && server.model.value?.headstart.sources.length > 0;
   if (guessed.status.value === "done" && speculates) await againstPlain(guessed);
