@@ -39,8 +39,8 @@ struct Named {
 const Named KERNELS[] = {NAMED(activate),     NAMED(forward),      NAMED(gather),       NAMED(gather_latents),
                          NAMED(grouped_bytes), NAMED(layout),       NAMED(multiply),     NAMED(nibbles),
                          NAMED(pack),          NAMED(pack_blocks),  NAMED(pack_grouped), NAMED(pack_whole),   NAMED(packed_bytes),
-                         NAMED(read),          NAMED(round_groups), NAMED(rows_of_keys), NAMED(supported),    NAMED(unpack_grouped),
-                         NAMED(use_openmp)};
+                         NAMED(read),          NAMED(round_groups), NAMED(rows_of_keys), NAMED(supported),    NAMED(time_parts),
+                         NAMED(unpack_grouped), NAMED(use_openmp)};
 
 constexpr uint64_t PAGE = 4096;
 constexpr int64_t MOST = 1 << 18;  // pages of one call: 1 GB

@@ -32,7 +32,7 @@ _USUAL, _MOST = 0.1, 0.5
 makes of rounding, since wrong positions or masks are off by no more than this at times."""
 _SMALL = 0.02
 """An error of one draw below this is that of a model that magnifies no rounding: no later draw counts."""
-_DRAWS = 4
+_DRAWS = 8
 
 
 class Probe:

@@ -19,7 +19,7 @@ from headstart.measure.doctor.candidates import Candidate, absolute
 from headstart.measure.doctor.costs import fit
 from headstart.measure.doctor.examination import Examination, examine
 from headstart.measure.doctor.facts import ahead_words, record
-from headstart.measure.doctor.prediction import BATCHES, Prediction
+from headstart.measure.doctor.prediction import BATCHES, Member, Prediction
 from headstart.measure.doctor.question import Question, Setup
 from headstart.measure.doctor.verdict import Ranked, decide
 from headstart.theory.costs import DraftCost, StepCosts
@@ -98,7 +98,8 @@ def test_few_rounds_say_nothing() -> None:
 
 
 def test_where_it_pays_it_is_recommended_by_name() -> None:
-    prediction = Prediction(3, 3, Interval(1.2, 1.1, 1.4), 2.0, {}, dict.fromkeys(BATCHES, 1.2))
+    members = {"d": Member(1.0, 0.6, 0.2, 0.3, (0.6,), ((60, 100),))}
+    prediction = Prediction(3, 3, Interval(1.2, 1.1, 1.4), 2.0, members, dict.fromkeys(BATCHES, 1.2))
     base = Ranked(Candidate(("ngram", "d"), "list"), False, prediction)
     found = replace(outlook(NAME, 3, Interval(1.5), TURN, rounds(9, 1)), candidate=put_ahead(base.candidate, "d"))
     better = ranked_ahead(base, found)

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 import headstart as hs
 from headstart.loading.load import Target
-from headstart.model import int4
+from headstart.model import int4, probe
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
 from headstart.model.gguf import checkpoint
 from headstart.model.gguf.files import open_gguf
@@ -186,7 +186,7 @@ def test_no_matrix_is_ever_made_into_floats_whole(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(grouping.GroupedWeights, "dequantise", counted)
     ModelRunner(adopt(model), max_length=64)
-    assert 0 < most <= 7 * model.config.hidden_size  # the rows of the probe's tokens
+    assert 0 < most <= probe._DRAWS * probe.TOKENS * model.config.hidden_size  # the rows of the probe's tokens
 
 
 def test_memory_is_the_files(tmp_path: Path) -> None:
