@@ -52,7 +52,7 @@ def test_every_pair_is_kept_in_a_file_with_its_provenance(
     assert row["over_plain"] == 2.5
     assert row["best_fixed"] == "K=2"
     assert found["clock"] == "wall"
-    assert found["engine"] == {"target": "scripted"}
+    assert found["engine"] == {"target": "bundled"}, "its name, and no path"
     assert found["provenance"]["commit"]
     assert "2.500" in (printed := capsys.readouterr().out)
     assert written.name in printed
