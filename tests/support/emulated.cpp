@@ -18,7 +18,7 @@ void headstart_activate(), headstart_forward(), headstart_gather(), headstart_ga
     headstart_layout(), headstart_multiply(), headstart_nibbles(), headstart_pack(), headstart_pack_blocks(),
     headstart_pack_grouped(),
     headstart_pack_whole(), headstart_packed_bytes(), headstart_read(), headstart_round_groups(),
-    headstart_rows_of_keys(), headstart_supported(),
+    headstart_rows_of_keys(), headstart_supported(), headstart_time_parts(),
     headstart_unpack_grouped(), headstart_use_openmp();
 }
 
