@@ -51,7 +51,7 @@ def build(options: Options) -> tuple[Complete, dict[str, Any]]:
             list(ask("/completion", {"prompt": p, "n_predict": new_tokens, **fixed})["tokens"]) for p in prompts
         ], None
 
-    return complete, {"arguments": options["arguments"]}
+    return complete, {"arguments": [part.rpartition("/")[2] for part in options["arguments"]]}  # files by name alone
 
 
 if __name__ == "__main__":
