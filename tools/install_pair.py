@@ -1,7 +1,8 @@
 """Copy a trained target, its draft and its heads into the package, and check that they belong there.
 
-Weights must be bfloat16 safetensors, target and draft of one tokenizer, and everything together at most 64 MB. The
-tokenizer's class is written under the name that transformers 4 knows too, so that other engines can read the pair.
+Weights must be bfloat16 safetensors, target and draft of one tokenizer, and all weights of the package together at most
+64 MB. Medusa heads, which are mostly output matrices, are stored on int8, as the row kernels run them. The tokenizer's
+class is written under the name that transformers 4 knows too, so that other engines can read the pair.
 What is not given stays as it is.
 """
 
@@ -12,10 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from headstart.model.heads.stored_tensors import rounded
 
 FILES = ("config.json", "generation_config.json", "model.safetensors", "provenance.json")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 HEADS = ("eagle3", "medusa")
+ON_INT8 = "medusa"
+KINDS = {"BF16", "I64", "BOOL"}
 LIMIT = 64_000_000  # bytes
 
 
@@ -35,7 +41,9 @@ def copy_head(source: Path, out: Path) -> None:
     """A head's weights, config and provenance; in the latter, names of folders instead of where they were."""
     out.mkdir(parents=True, exist_ok=True)
     (weights,) = source.glob("*.safetensors")
-    shutil.copyfile(weights, out / weights.name)
+    tensors = load_file(weights)
+    save_file(rounded(tensors) if out.name == ON_INT8 else tensors, out / weights.name, {"format": "pt"})
+    (out / weights.name).chmod(0o644)
     for name in ("config.json", "provenance.json"):
         record = named(json.loads((source / name).read_text()))
         (out / name).write_text(json.dumps(record, indent=2) + "\n")
@@ -51,17 +59,17 @@ def named(value: Any) -> Any:
 
 
 def check(pair: Path) -> int:
-    """Size in bytes; refuses another dtype, two tokenizers, or too much."""
+    """Bytes of all weights of the package; refuses another dtype, two tokenizers, or too much."""
     for file in pair.rglob("*.safetensors"):
         with safe_open(file, "pt") as weights:
             kinds = {weights.get_slice(name).get_dtype() for name in weights.keys()}  # noqa: SIM118 (not a dict)
-        if not kinds <= {"BF16", "I64", "BOOL"}:
+        if not kinds <= (KINDS | {"I8", "F32"} if file.parent.name == ON_INT8 else KINDS):
             raise SystemExit(f"{file}: weights are {kinds}, not bfloat16")
     if (pair / "target" / TOKENIZER[0]).read_bytes() != (pair / "draft" / TOKENIZER[0]).read_bytes():
         raise SystemExit("target and draft have different tokenizers")
-    size = sum(file.stat().st_size for file in pair.rglob("*") if file.is_file())
+    size = sum(file.stat().st_size for file in pair.parent.rglob("*.safetensors"))
     if size > LIMIT:
-        raise SystemExit(f"the pair takes {size / 1e6:.1f} MB, more than {LIMIT / 1e6:.0f}")
+        raise SystemExit(f"the package's weights take {size / 1e6:.1f} MB, more than {LIMIT / 1e6:.0f}")
     return size
 
 
@@ -82,7 +90,7 @@ def main() -> None:
             copy_head(getattr(options, head), options.pair / head)
     if options.manifest is not None:
         shutil.copyfile(options.manifest, options.pair / "corpus.json")
-    print(f"{check(options.pair) / 1e6:.1f} MB in {options.pair}")
+    print(f"{check(options.pair) / 1e6:.1f} MB of weights in {options.pair.parent}")
 
 
 if __name__ == "__main__":

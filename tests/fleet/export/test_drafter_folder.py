@@ -16,6 +16,7 @@ from headstart.base.errors import PickleCheckpoint, UnsupportedModel
 from headstart.fleet.export.drafter_folder import write_drafter
 from headstart.fleet.export.subject import Drafter, Subject, Target, find, read_json
 from headstart.model.heads import eagle_checkpoint
+from headstart.model.heads.stored_tensors import SCALE, rounded
 
 TOP = "eagle_aux_hidden_state_layer_ids"
 
@@ -129,6 +130,34 @@ def test_medusa_says_what_vllm_must_know(prefix: str, target: Path, tmp_path: Pa
     assert config["medusa_fc_bias"] is True
     assert (config["hidden_size"], config["vocab_size"]) == (d, v)
     assert set(load_file(out / "model.safetensors")) == {name.removeprefix(prefix) for name in tensors}
+
+
+@pytest.mark.parametrize(("kind", "file"), [("eagle3", "model"), ("medusa", "medusa_lm_head")])
+def test_a_head_on_int8_is_written_in_numbers(kind: str, file: str, target: Path, tmp_path: Path) -> None:
+    """Other engines know nothing of codes and scales."""
+    if kind == "eagle3":
+        head = eagle_heads.write(tmp_path / "head", "eagle3")
+    else:
+        head = tmp_path / "head"
+        head.mkdir()
+        tensors = {
+            "0.0.linear.weight": torch.randn(eagle_heads.D, eagle_heads.D),
+            "0.1.weight": torch.randn(23, eagle_heads.D),
+        }
+        save_file({**tensors, "0.0.linear.bias": torch.zeros(eagle_heads.D)}, head / "medusa_lm_head.safetensors")
+        (head / "config.json").write_text(json.dumps({"medusa_num_heads": 1}))
+    config = json.loads((head / "config.json").read_text())
+    (head / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+    stored = load_file(head / f"{file}.safetensors")
+    save_file(rounded(stored), head / f"{file}.safetensors")
+    write_drafter(tmp_path / "drafter", subject(target, head, kind))
+    written = load_file(tmp_path / "drafter" / "model.safetensors")
+    assert not any(name.endswith(SCALE) or tensor.dtype == torch.int8 for name, tensor in written.items())
+    for name, tensor in written.items():
+        if tensor.is_floating_point():
+            assert tensor.dtype == torch.bfloat16
+            numbers = stored[name].float()
+            assert (tensor.float() - numbers).abs().max() <= numbers.abs().max() / 100
 
 
 def test_a_draft_model_is_copied_whole(tmp_path: Path) -> None:

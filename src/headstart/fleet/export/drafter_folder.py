@@ -23,17 +23,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from headstart.fleet.export.subject import Subject
 from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import SELECTOR, HeadConfig
 from headstart.model.heads.eagle_config import MASK_TOKENS
 from headstart.model.heads.medusa import HeadWeights, read_heads
+from headstart.model.heads.stored_tensors import in_numbers
 from headstart.model.loading import fetch
 
 NAME = "drafter"
+_HALVES = (torch.bfloat16, torch.float16)
 _WEIGHTS = "model.safetensors"
 _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt", "vocab.txt")
 _NESTED = ("transformer_layer_config", "speculators_config", "speculators_model_type", "speculators_version")
@@ -55,12 +59,12 @@ def write_drafter(folder: Path, subject: Subject) -> tuple[int, ...] | None:
     if drafter.kind == "eagle3":
         config = eagle_checkpoint.read(source, target.config).config
         write_json(folder / "config.json", eagle3_config(drafter.raw, config))
-        _save(folder, _flat_tensors(source, config.layers))
+        _save(folder, in_numbers(source, dict(_flat_tensors(source, config.layers))), drafter.raw)
         return config.layer_ids
     if drafter.kind == "medusa":
         heads = read_heads(source)
         write_json(folder / "config.json", medusa_config(drafter.raw, heads))
-        _save(folder, _medusa_tensors(heads))
+        _save(folder, dict(_medusa_tensors(heads)), drafter.raw)
         return None
     for pattern in _MODEL_FILES:
         for file in sorted(source.glob(pattern)):
@@ -124,7 +128,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def _flat_tensors(source: Path, layers: int) -> Iterator[tuple[str, Any]]:
+def _flat_tensors(source: Path, layers: int) -> Iterator[tuple[str, Tensor]]:
     """A head's tensors by the names of the flat form: `midlayer.*` for its one layer, or `layers.{i}.*` of several. Not
     those of a selector."""
     first = "midlayer" if layers == 1 else "layers.0"
@@ -136,7 +140,7 @@ def _flat_tensors(source: Path, layers: int) -> Iterator[tuple[str, Any]]:
                     yield (f"{first}.{bare}" if bare.startswith(_OF_LAYER) else bare), stored.get_tensor(name)
 
 
-def _medusa_tensors(heads: list[HeadWeights]) -> Iterator[tuple[str, Any]]:
+def _medusa_tensors(heads: list[HeadWeights]) -> Iterator[tuple[str, Tensor]]:
     for number, head in enumerate(heads):
         for block, (weight, bias) in enumerate(head.blocks):
             yield f"{number}.{block}.linear.weight", weight
@@ -144,6 +148,11 @@ def _medusa_tensors(heads: list[HeadWeights]) -> Iterator[tuple[str, Any]]:
         yield f"{number}.{len(head.blocks)}.weight", head.output
 
 
-def _save(folder: Path, tensors: Iterator[tuple[str, Any]]) -> None:
-    kept = {name: tensor.contiguous() for name, tensor in tensors}
+def _save(folder: Path, tensors: Mapping[str, Tensor], raw: Mapping[str, Any]) -> None:
+    """What was on int8, which only headstart reads, is in float32 here, and takes the dtype that the config names."""
+    named = getattr(torch, str(raw.get("dtype") or raw.get("torch_dtype")), None)
+    kept = {
+        name: (tensor.to(named) if tensor.dtype == torch.float32 and named in _HALVES else tensor).contiguous()
+        for name, tensor in tensors.items()
+    }
     save_file(kept, folder / _WEIGHTS, metadata={"format": "pt"})

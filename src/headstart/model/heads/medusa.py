@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.linears import Int8Linear, PackedLinear, PreparedLinear, can_pack, can_quantize, linear_of
-from headstart.model.heads.stored_tensors import read_tensors
+from headstart.model.heads.stored_tensors import SCALE, read_tensors
 from headstart.model.memory import bytes_of
 from headstart.model.native.weights import NativeWeights, kind_of
 from headstart.model.threads import threads
@@ -53,7 +53,7 @@ def read_heads(folder: Path) -> list[HeadWeights]:
         UnsupportedModel: they hold no heads, or incomplete ones.
     """
     found: dict[tuple[int, int, str], Tensor] = {}
-    for name, tensor in read_tensors(folder, lambda name: name if _NAME.fullmatch(name) else None, _CONVERT).items():
+    for name, tensor in read_tensors(folder, _known_as, _CONVERT).items():
         head, block, kind = _NAME.fullmatch(name).groups()  # type: ignore[union-attr]
         found[int(head), int(block), kind] = tensor
     numbers = sorted({head for head, _, _ in found})
@@ -68,6 +68,11 @@ def read_heads(folder: Path) -> list[HeadWeights]:
             hint="heads are numbered from 0 without gaps: a part of the checkpoint is missing",
         )
     return [_head(found, number, folder) for number in numbers]
+
+
+def _known_as(name: str) -> str | None:
+    """The same name, of a head's tensor or of the scales of one on int8 (`stored_tensors.rounded`)."""
+    return name if _NAME.fullmatch(name.removesuffix(SCALE)) else None
 
 
 def _head(found: dict[tuple[int, int, str], Tensor], number: int, folder: Path) -> HeadWeights:

@@ -82,7 +82,8 @@ class HeadCheckpoint(Generic[Config]):
 
 _IGNORED = ("rotary_emb.inv_freq",)
 _UNROUNDED = ("fc.weight", "embed_tokens.weight", "hidden_projection.weight")
-_SCALE = "_scale"
+SCALE = "_scale"
+"""What follows the name of a matrix on int8 in that of its scales."""
 _WIDE = "e_score_correction_bias"
 """What a choice of experts hangs on: scores differ by less than bfloat16 tells apart."""
 
@@ -254,7 +255,7 @@ def read_tensors(
                         tensors[known] = stored.get_tensor(name) if numbers else torch.empty(shape, device="meta")
         except Exception as error:
             raise UnsupportedModel(f"{file} cannot be read: {error}", hint="copy the checkpoint again") from error
-    return _numbers(path, {name: tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)})
+    return in_numbers(path, {name: tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)})
 
 
 def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -271,25 +272,29 @@ def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         numbers = tensor.float()
         scale = numbers.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
         found[name] = (numbers / scale).round().to(torch.int8)
-        found[f"{name}{_SCALE}"] = scale
+        found[f"{name}{SCALE}"] = scale
     return found
 
 
-def _numbers(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Codes times their scales, in float32; what is stored in numbers stays as it is."""
+def in_numbers(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Codes times their scales, in float32, of what `rounded` made; what is stored in numbers stays as it is.
+
+    Raises:
+        UnsupportedModel: a matrix on int8 has no scales, or others than one for each output.
+    """
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if name.endswith(_SCALE):
+        if name.endswith(SCALE):
             continue
         if tensor.dtype != torch.int8:
             found[name] = tensor
             continue
-        scale = tensors.get(f"{name}{_SCALE}")
+        scale = tensors.get(f"{name}{SCALE}")
         if scale is None or scale.shape != (len(tensor), 1) or not scale.is_floating_point():
             shape = "no scales" if scale is None else f"scales {list(scale.shape)} of {scale.dtype}"
             raise UnsupportedModel(
                 f"{path}: {name} is on int8 and has {shape}",
-                hint=f"{name}{_SCALE} should have a float for each of its {len(tensor)} outputs; copy it again",
+                hint=f"{name}{SCALE} should have a float for each of its {len(tensor)} outputs; copy it again",
             )
         found[name] = tensor.float() * scale.float()
     return found
