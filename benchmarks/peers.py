@@ -1,6 +1,7 @@
-"""headstart against the engines that people use on a CPU, on the same two checkpoints, interleaved, in one run.
+"""headstart against the engines that people use on a CPU, on the same checkpoints, interleaved, in one run.
 
     python benchmarks/peers.py --target DIR --drafter DIR --prompts FILE --environments DIR
+    python benchmarks/peers.py --target DIR --eagle EXPORT/drafter --prompts FILE --environments DIR
 
 Greedy, exactly --max-tokens new tokens on all sides (no end-of-text), prefill included, token ids in and out, the
 same number of threads; batch 1, and 8 prompts at once (throughput). Each engine is a process in an environment of
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from configurations import DEPTHS, ENGINES, Configuration, Places, all_configurations
+from configurations import DEPTHS, ENGINES, WITH_DRAFT, WITH_HEAD, Configuration, Places, all_configurations
 from peer_report import Entry, absences, as_json, entries_of, found_ratios, markdown, report
 from peer_rounds import Course, Rounds, Start, Trial, Work, select, trial
 from provenance import Provenance, results_file
@@ -128,8 +129,8 @@ def notes(entries: Sequence[Entry], trials: Sequence[Trial], failures: dict[str,
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--target", type=Path, required=True, help="directory of the target")
-    parser.add_argument("--drafter", type=Path, required=True, help="directory of the draft LM")
-    parser.add_argument("--eagle", type=Path, help="directory of an EAGLE-3 head of the target, for headstart")
+    parser.add_argument("--drafter", type=Path, help="directory of a draft LM")
+    parser.add_argument("--eagle", type=Path, help="directory of an EAGLE-3 head in floats, for headstart and OpenVINO")
     parser.add_argument("--prompts", type=Path, required=True, help="Spec-Bench or plain JSONL, or a text file")
     parser.add_argument("--environments", type=Path, required=True, help="holds vllm/, openvino/ and llamacpp/")
     parser.add_argument("--converted", type=Path, help="converted checkpoints (ENVIRONMENTS/converted)")
@@ -151,8 +152,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         value = getattr(args, name)
         if min(value if isinstance(value, list) else [value]) < 1:
             parser.error(f"{'-' if name == 'k' else '--'}{name.replace('_', '-')} must be at least 1")
-    for name in ("target", "drafter"):
-        if not (getattr(args, name) / "config.json").is_file():
+    if args.drafter is None and args.eagle is None:
+        parser.error("name a draft LM (--drafter), an EAGLE-3 head (--eagle), or both")
+    for name in ("target", "drafter", "eagle"):
+        folder = getattr(args, name)
+        if folder is not None and not (folder / "config.json").is_file():
             parser.error(f"--{name} is not a directory with a config.json")
     args.batch, args.k = sorted(set(args.batch)), sorted(set(args.k))
     return args
@@ -169,7 +173,7 @@ def main(argv: list[str] | None = None) -> None:
     except HeadstartError as error:
         raise SystemExit(str(error)) from error
     provenance = Provenance.now("headstart", "torch", "transformers")
-    models = [AutoConfig.from_pretrained(path) for path in (args.target, args.drafter)]
+    models = [AutoConfig.from_pretrained(path) for path in (args.target, args.drafter) if path is not None]
     limit = min(m.max_position_embeddings for m in models)
     spare = args.max_tokens + max(args.k) + 8
     prompts, dropped = token_ids(given, AutoTokenizer.from_pretrained(args.target), limit - spare)
@@ -183,10 +187,14 @@ def main(argv: list[str] | None = None) -> None:
 
     converted = args.converted or args.environments / "converted"
     # Absolute, but not resolved: a virtual environment's python is a link
-    paths = [path.absolute() for path in (args.target, args.drafter, args.environments, converted)]
-    eagle = None if args.eagle is None else args.eagle.absolute()
-    starter = Starter(Places(*paths, eagle=eagle), args.threads, longest + spare, max(args.batch))
-    configurations = all_configurations(args.only, args.k)
+    target, drafter, environments, converted, eagle = (
+        None if path is None else path.absolute()
+        for path in (args.target, args.drafter, args.environments, converted, args.eagle)
+    )
+    places = Places(target, drafter, environments, converted, eagle=eagle)
+    starter = Starter(places, args.threads, longest + spare, max(args.batch))
+    without = (WITH_DRAFT if drafter is None else ()) + (WITH_HEAD if eagle is None else ())
+    configurations = all_configurations(args.only, args.k, without)
     if args.settings is None:
         trials, selected, result = measure(starter.start, configurations, tried, measured, args.rounds, None, console)
     else:
@@ -197,7 +205,8 @@ def main(argv: list[str] | None = None) -> None:
     entries = entries_of(selected, result, rounds, measured)
     inflated = any(getattr(m, "inflated_from", None) for m in models)
     label = args.target.resolve().name
-    title = f"{label} with {args.drafter.resolve().name}{' (inflated models)' if inflated else ''}, greedy"
+    drafters = " and ".join(path.resolve().name for path in (args.drafter, args.eagle) if path is not None)
+    title = f"{label} with {drafters}{' (inflated models)' if inflated else ''}, greedy"
     report(console, entries, args.batch, title)
     how = (
         f"settings from {args.settings.name}"
@@ -217,7 +226,8 @@ def main(argv: list[str] | None = None) -> None:
         print(markdown(entries, args.batch))
     facts = {
         "target": {"name": label, "inflated": inflated},
-        "draft": args.drafter.resolve().name,
+        "draft": None if args.drafter is None else args.drafter.resolve().name,
+        "head": None if args.eagle is None else args.eagle.resolve().name,
         "prompts": {
             "file": args.prompts.name,
             "used": args.limit,

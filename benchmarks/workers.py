@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configurations import Absent, Configuration, Places, last_line
+from configurations import WITH_DRAFT, WITH_HEAD, Absent, Configuration, Places, last_line
 
 PATIENCE = 1800.0
 """Seconds for one answer: some engines compile at their first call."""
@@ -172,12 +172,12 @@ class Starter:
         python = places.python(engine)
         settings = dict(configuration.settings)
         draft_precision = settings.pop("draft_precision", configuration.precision)
-        if configuration.mode == "heads" and places.eagle is None:
-            raise Absent("no EAGLE head under --eagle")
+        draft = places.drafter if configuration.mode in WITH_DRAFT else None
+        eagle = places.eagle if configuration.mode in WITH_HEAD else None
         options = {
             "target": str(places.checkpoint(engine, places.target, configuration.precision)),
-            "drafter": str(places.checkpoint(engine, places.drafter, draft_precision)),
-            "eagle": str(places.eagle),
+            "drafter": None if draft is None else str(places.checkpoint(engine, draft, draft_precision)),
+            "eagle": None if eagle is None else str(places.checkpoint(engine, eagle, draft_precision, head=True)),
             "precision": configuration.precision,
             "mode": configuration.mode,
             "threads": self.threads,

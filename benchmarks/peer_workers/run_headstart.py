@@ -1,5 +1,5 @@
-"""headstart: plain, n-gram, draft LM, or a list of n-gram and draft LM, its trees, or an EAGLE-3 head; each K fixed or
-the drafter's own. In the mode "named" the drafter is any name, or a list, that `headstart.load` takes."""
+"""headstart: plain, n-gram, draft LM, EAGLE-3 head, or a list of n-gram and draft LM, its trees, or the head; each K
+fixed or the drafter's own. In the mode "named" the drafter is any name, or a list, that `headstart.load` takes."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
         "plain": "none",
         "ngram": "ngram",
         "draft": draft,
+        "head": options.get("eagle"),
         "list": ["ngram", draft],
         "trees": ["ngram", draft],
         "heads": ["ngram", options.get("eagle")],
@@ -58,7 +59,7 @@ def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
         dtype=options.get("dtype", "bfloat16"),
         quantize=options["precision"] if options["precision"] in ("int8", "int4") else None,
         num_speculative_tokens=options.get("k"),
-        draft_tree="mixed" if options["mode"] in ("trees", "heads") else "auto",
+        draft_tree="mixed" if options["mode"] in ("trees", "head", "heads") else "auto",
         max_batch_size=options["batch"],
         max_length=options["context"],
     )

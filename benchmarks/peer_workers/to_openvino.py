@@ -1,9 +1,11 @@
 """A Hugging Face checkpoint as OpenVINO IR, with weights in 16 bits or compressed to int8 or int4.
 
-    python to_openvino.py SOURCE OUT --precision bf16|int8|int4 [--group 32]        (in OpenVINO's environment)
+    python to_openvino.py SOURCE OUT --precision bf16|int8|int4 [--group 32] [--head]      (in OpenVINO's environment)
 
 An inflated checkpoint has layers whose output projections are all zero. OpenVINO keeps equal constants once, so it
 would read fewer bytes than a model of that size has; here each copy gets one tiny value of its own first.
+
+--head: SOURCE is an EAGLE-3 head in the flat layout, the folder `drafter` that `headstart export` writes.
 """
 
 from __future__ import annotations
@@ -39,12 +41,14 @@ def make_distinct(model: Any) -> int:
     return sum(seen.values())
 
 
-def convert(source: Path, out: Path, precision: str, group: int) -> None:
+def convert(source: Path, out: Path, precision: str, group: int, head: bool = False) -> None:
     """int8: 8-bit weights, a scale for each output channel. int4: a scale for each `group` inputs; embedding and head
     stay 8-bit, as is nncf's default. Activations are quantised while the model runs."""
     with tempfile.TemporaryDirectory() as plain:
         task = "text-generation-with-past"
-        main_export(str(source), plain, task=task, ov_config=OVConfig(dtype="fp16"), convert_tokenizer=True)
+        # The class of a head is optimum-intel's own, which it loads as it loads code of others
+        more = {"trust_remote_code": True} if head else {"convert_tokenizer": True}
+        main_export(str(source), plain, task=task, ov_config=OVConfig(dtype="fp16"), **more)
         model = ov.Core().read_model(Path(plain) / "openvino_model.xml")
         print(f"{make_distinct(model)} repeated matrices made distinct", flush=True)
         if precision == "int8":
@@ -64,5 +68,6 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     parser.add_argument("--precision", choices=["bf16", "int8", "int4"], required=True)
     parser.add_argument("--group", type=int, default=32, help="inputs of a scale, for int4 (%(default)s)")
+    parser.add_argument("--head", action="store_true", help="SOURCE is an EAGLE-3 head")
     args = parser.parse_args()
-    convert(args.source, args.out, args.precision, args.group)
+    convert(args.source, args.out, args.precision, args.group, args.head)

@@ -38,7 +38,7 @@ FAKE = textwrap.dedent(
         count, prompts = request["new_tokens"], request["prompts"]
         rate = rates[engine] * len(prompts)
         if options["mode"] != "plain":
-            rate *= {None: 2.0, 3: 1.5, 5: 2.0, 8: 1.2}[options["k"]]
+            rate *= {None: 2.0, 3: 1.5, 5: 2.0, 8: 1.2, 6: 1.8, 12: 1.1}[options["k"]]
         if options["precision"] == "int8":
             rate *= 2
         tokens = [[prompt[0]] * count for prompt in prompts]
@@ -74,7 +74,7 @@ def places(modules: dict[str, ModuleType], tmp_path: Path) -> Any:
         link.parent.mkdir(parents=True)
         link.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         link.chmod(0o755)
-    for name in ("target", "draft"):
+    for name in ("target", "draft", "eagle"):
         (tmp_path / name).mkdir()
     converted = tmp_path / "converted"
     return modules["configurations"].Places(
@@ -132,6 +132,19 @@ def test_settings_chosen_before_are_run_without_a_selection(
         (("transformers", "bf16", "draft"), 1): pytest.approx([15, 15]),
     }
     assert all(t.facts["versions"] for t in trials)
+
+
+def test_without_a_draft_model_the_head_alone_takes_part(modules: dict[str, ModuleType], places: Any) -> None:
+    configurations = modules["configurations"]
+    found = configurations.all_configurations(["headstart", "openvino", "vllm"], (3,), configurations.WITH_DRAFT)
+    assert {c.mode for c in found if c.engine == "headstart"} == {"plain", "ngram", "head", "heads"}
+    assert {c.mode for c in found if c.engine == "vllm"} == {"plain", "ngram"}  # it is given no head
+    trees = [dict(c.settings) for c in found if c.engine == "openvino" and c.precision == "bf16" and c.mode == "head"]
+    assert trees == [{"k": 3}, {"k": 6, "tree_depth": 3}, {"k": 12, "tree_depth": 4}]
+    start = modules["workers"].Starter(places, threads=1, context=64, batch=2).start
+    worker = start(next(c for c in found if c.engine == "openvino" and c.mode == "head"))
+    worker.stop()
+    assert [file.name.split("-")[0] for file in places.converted.iterdir()].count("eagle") == 1
 
 
 def test_what_is_missing_is_listed(modules: dict[str, ModuleType], places: Any) -> None:
