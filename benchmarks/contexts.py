@@ -29,11 +29,11 @@ from headstart.model.runner import ModelRunner
 CHUNK = 512
 
 
-def _numbers(given: str) -> list[int]:
+def numbers(given: str) -> list[int]:
     return [int(number) for number in given.split(",") if number]
 
 
-def _cache(runner: ModelRunner, dtype: torch.dtype) -> Any:
+def pretended(runner: ModelRunner, dtype: torch.dtype) -> Any:
     """A cache of one slot, which is taken, with small numbers in it."""
     runner.cache_dtype = dtype
     cache = runner.new_cache(1)
@@ -62,9 +62,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", required=True)
     parser.add_argument("--quantize")
-    parser.add_argument("--context", type=_numbers, default=[512, 4096, 16384])
-    parser.add_argument("--rows", type=_numbers, default=[1, 4, 8])
-    parser.add_argument("--prompts", type=_numbers, default=[])
+    parser.add_argument("--context", type=numbers, default=[512, 4096, 16384])
+    parser.add_argument("--rows", type=numbers, default=[1, 4, 8])
+    parser.add_argument("--prompts", type=numbers, default=[])
     parser.add_argument("--kv", nargs="+", choices=("model", "int8"), default=["model", "int8"], help="keys and values")
     parser.add_argument("--repetitions", type=int, default=4)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
@@ -73,7 +73,7 @@ def main() -> None:
     length = max([context + max(asked.rows) for context in asked.context] + asked.prompts)
     runner = hs.Target(asked.target, quantize=asked.quantize, max_length=length).runner
     dtypes = [{"model": runner.dtype, "int8": torch.int8}[kind] for kind in asked.kv]
-    caches = {str(dtype).removeprefix("torch."): _cache(runner, dtype) for dtype in dtypes}
+    caches = {str(dtype).removeprefix("torch."): pretended(runner, dtype) for dtype in dtypes}
     found: list[dict[str, Any]] = []
     for context in asked.context:
         for rows in asked.rows:

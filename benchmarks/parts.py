@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from contexts import _cache, _numbers
+from contexts import numbers, pretended
 from provenance import Provenance, results_file
 from rich.console import Console
 from rich.table import Table
@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", required=True)
     parser.add_argument("--quantize")
-    parser.add_argument("--rows", type=_numbers, default=[1, 8])
+    parser.add_argument("--rows", type=numbers, default=[1, 8])
     parser.add_argument("--context", type=int, default=200)
     parser.add_argument("--repetitions", type=int, default=40)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
@@ -111,7 +111,7 @@ def main() -> None:
     provenance = Provenance.now("torch")
     length = asked.context + max(asked.rows) + 1
     runner = hs.Target(asked.target, quantize=asked.quantize, max_length=length).runner
-    cache, weights = _cache(runner, runner.dtype), products(runner)
+    cache, weights = pretended(runner, runner.dtype), products(runner)
     forwards: dict[int, list[dict[str, float]]] = {rows: [] for rows in asked.rows}
     reading: dict[str, list[float]] = {part: [] for part in weights}
     for turn in range(asked.repetitions + 2):
