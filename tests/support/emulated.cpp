@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 extern "C" {
-void headstart_activate(), headstart_forward(), headstart_gather(), headstart_gather_latents(), headstart_grouped_bytes(),
+void headstart_activate(), headstart_forward(), headstart_gather(), headstart_gather_rows(), headstart_grouped_bytes(),
     headstart_layout(), headstart_multiply(), headstart_nibbles(), headstart_pack(), headstart_pack_blocks(),
     headstart_pack_grouped(),
     headstart_pack_whole(), headstart_packed_bytes(), headstart_read(), headstart_round_groups(),
@@ -36,7 +36,7 @@ struct Named {
 };
 
 #define NAMED(name) {#name, headstart_##name}
-const Named KERNELS[] = {NAMED(activate),     NAMED(forward),      NAMED(gather),       NAMED(gather_latents),
+const Named KERNELS[] = {NAMED(activate),     NAMED(forward),      NAMED(gather),       NAMED(gather_rows),
                          NAMED(grouped_bytes), NAMED(layout),       NAMED(multiply),     NAMED(nibbles),
                          NAMED(pack),          NAMED(pack_blocks),  NAMED(pack_grouped), NAMED(pack_whole),   NAMED(packed_bytes),
                          NAMED(read),          NAMED(round_groups), NAMED(rows_of_keys), NAMED(supported),    NAMED(time_parts),

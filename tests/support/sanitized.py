@@ -38,12 +38,16 @@ TREE = Draft((11, 12, 13, 14, 15), (-1, -1, 0, 0, 2))
 
 
 def runner_of(
-    dtype: torch.dtype, quantize: str | None, window: int | None, cache_dtype: torch.dtype | None = None
+    dtype: torch.dtype,
+    quantize: str | None,
+    window: int | None,
+    cache_dtype: torch.dtype | None = None,
+    head_dim: int = 16,
 ) -> ModelRunner:
-    """A Mistral of two layers with grouped heads, and widths that no kernel likes."""
+    """A Mistral of two layers with grouped heads, and widths that no kernel likes; tiles attend with heads of 32."""
     config = tf.MistralConfig(
         vocab_size=37, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6,
-        num_key_value_heads=2, head_dim=16, max_position_embeddings=CAPACITY, sliding_window=window,
+        num_key_value_heads=2, head_dim=head_dim, max_position_embeddings=CAPACITY, sliding_window=window,
     )  # fmt: skip
     model = tf.AutoModelForCausalLM.from_config(config).to(dtype)
     return ModelRunner(adopt(model), decoder="fused", quantize=quantize, cache_dtype=cache_dtype)
@@ -148,6 +152,8 @@ def main(sources: Path, directory: Path) -> None:
         for window in (None, 7):
             run(runner_of(dtype, None, window))
             run(runner_of(dtype, None, window, torch.int8))
+            for cache_dtype in (None, torch.int8):
+                run(runner_of(dtype, None, window, cache_dtype, head_dim=32))
     for dtype in (torch.float32, torch.bfloat16):
         run(latent_of(dtype))
     for kind in ("lfm2", "qwen3_5", "granite"):

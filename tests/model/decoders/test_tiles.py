@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from support.rounded_cache import RoundedCache
 from torch import Tensor
 
 from headstart.model import native
+from headstart.model.cache import Slots
 from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -57,15 +59,15 @@ def model_of(name: str) -> Any:
 
 
 @cache
-def runner_of(name: str) -> ModelRunner:
-    return ModelRunner(adopt(copy.deepcopy(model_of(name))), decoder="fused")
+def runner_of(name: str, kv: torch.dtype = torch.bfloat16) -> ModelRunner:
+    return ModelRunner(adopt(copy.deepcopy(model_of(name))), decoder="fused", cache_dtype=kv)
 
 
 TEXT = tuple(torch.randint(3, VOCAB, (LENGTH,), generator=torch.Generator().manual_seed(1)).tolist())
 
 
-def read(runner: ModelRunner, pieces: int = LENGTH, text: tuple[int, ...] = TEXT) -> Tensor:
-    slots, found = runner.new_cache(1), []
+def read(runner: ModelRunner, pieces: int = LENGTH, text: tuple[int, ...] = TEXT, slots: Slots | None = None) -> Tensor:
+    slots, found = slots or runner.new_cache(1), []
     slot = slots.acquire()
     for begin in range(0, len(text), pieces):
         part = text[begin : begin + pieces]
@@ -75,8 +77,12 @@ def read(runner: ModelRunner, pieces: int = LENGTH, text: tuple[int, ...] = TEXT
 
 
 @cache
-def alone(name: str) -> Tensor:
-    return read(runner_of(name))
+def alone(name: str, kv: torch.dtype = torch.bfloat16) -> Tensor:
+    return read(runner_of(name, kv))
+
+
+KEPT = pytest.mark.parametrize("kv", [torch.bfloat16, torch.int8], ids=str)
+"""Keys and values as they are computed, and rounded to 8 bits."""
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -87,18 +93,31 @@ def test_logits_are_those_of_the_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_rows_have_the_same_bits_in_pieces(name: str) -> None:
+def test_logits_on_rounded_keys_are_those_of_the_twin(name: str) -> None:
+    """They differ from float32 on keys and values that are rounded alike no more than bf16 from float32 without it."""
+    plain = ModelRunner(adopt(copy.deepcopy(model_of(name)).float()), decoder="lean")
+    twin = RoundedCache(plain.shapes, slots=1, capacity=LENGTH, dtype=torch.float32, device=plain.device)
+    exact, unrounded = read(plain, slots=twin), read(plain)
+    modules = read(ModelRunner(adopt(copy.deepcopy(model_of(name))), decoder="modules"))
+    assert not torch.equal(exact, unrounded)
+    assert (alone(name, torch.int8) - exact).abs().mean() < 1.1 * (modules - unrounded).abs().mean()
+
+
+@KEPT
+@pytest.mark.parametrize("name", CONFIGS)
+def test_rows_have_the_same_bits_in_pieces(name: str, kv: torch.dtype) -> None:
     for pieces in (1, 5, 127, 513):
         end = 150 if pieces == 1 else LENGTH
-        assert torch.equal(alone(name)[:end], read(runner_of(name), pieces, TEXT[:end])), pieces
+        assert torch.equal(alone(name, kv)[:end], read(runner_of(name, kv), pieces, TEXT[:end])), pieces
 
 
+@KEPT
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("held", [3, 126, 250, 300])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_nodes_of_a_tree_have_the_bits_of_their_text(name: str, held: int, threads: int) -> None:
+def test_nodes_of_a_tree_have_the_bits_of_their_text(name: str, held: int, threads: int, kv: torch.dtype) -> None:
     """A path of twelve, longer than the shortest window, with siblings between; over the edges of chunks."""
-    runner = runner_of(name)
+    runner = runner_of(name, kv)
     slots = runner.new_cache(2)
     slot, other = slots.acquire(), slots.acquire()
     use_threads(threads)
@@ -115,14 +134,15 @@ def test_nodes_of_a_tree_have_the_bits_of_their_text(name: str, held: int, threa
     beside = Segment(other, (7, 8), judged=2)
     segments = [beside, Segment(slot, (TEXT[held],), draft, judged=1 + len(tokens))]
     logits = runner.forward(segments, slots).logits[2:]
-    assert torch.equal(logits[[0, *(1 + node for node in path)]], alone(name)[held : held + 13])
+    assert torch.equal(logits[[0, *(1 + node for node in path)]], alone(name, kv)[held : held + 13])
     slots.keep(slot, 1, path)
     rest = runner.forward([Segment(slot, TEXT[held + 13 : held + 40], judged=27)], slots).logits
-    assert torch.equal(rest, alone(name)[held + 13 : held + 40])
+    assert torch.equal(rest, alone(name, kv)[held + 13 : held + 40])
 
 
-def test_what_is_kept_can_be_read_and_copied() -> None:
-    runner = runner_of("llama")
+@KEPT
+def test_what_is_kept_can_be_read_and_copied(kv: torch.dtype) -> None:
+    runner = runner_of("llama", kv)
     slots = runner.new_cache(2)
     slot = slots.acquire()
     runner.forward([Segment(slot, TEXT[:37])], slots)
@@ -132,18 +152,34 @@ def test_what_is_kept_can_be_read_and_copied() -> None:
     slots.copy_from(slots, slot, into := slots.acquire(), 30)
     slots.lengths[into] = 30
     rest = runner.forward([Segment(into, TEXT[30:50], judged=20)], slots).logits
-    assert torch.equal(rest, alone("llama")[30:50])
+    assert torch.equal(rest, alone("llama", kv)[30:50])
 
 
-def test_a_row_of_no_numbers_spoils_no_other() -> None:
+@KEPT
+def test_a_row_of_no_numbers_spoils_no_other(kv: torch.dtype) -> None:
     """A key that is no number belongs to the text of its own row alone."""
-    runner = runner_of("llama")
+    runner = runner_of("llama", kv)
     slots = runner.new_cache(1)
     slot = slots.acquire()
     runner.forward([Segment(slot, TEXT[:20])], slots)
     slots.keep(slot, 20)
     for layer in slots.keys:  # behind the text: scratch, of which nobody sees anything
-        slots.keys[layer][slot, :, 21:] = float("nan")
-        slots.values[layer][slot, :, 21:] = float("nan")
+        for rows in (slots.keys[layer], slots.values[layer]):
+            rows[slot, :, 21:] = -1 if kv == torch.int8 else float("nan")  # of four such bytes the scale is none
     found = runner.forward([Segment(slot, TEXT[20:21], judged=1)], slots).logits
-    assert torch.equal(found, alone("llama")[20:21])
+    assert torch.equal(found, alone("llama", kv)[20:21])
+
+
+@KEPT
+def test_a_token_that_left_the_window_spoils_nothing(kv: torch.dtype) -> None:
+    """It lies in the chunk in which the window begins."""
+    runner = runner_of("window", kv)
+    slots = runner.new_cache(1)
+    slot, held, window = slots.acquire(), 300, 150
+    runner.forward([Segment(slot, TEXT[:held])], slots)
+    slots.keep(slot, held)
+    for layer in slots.keys:
+        for rows in (slots.keys[layer], slots.values[layer]):
+            rows[slot, :, held - window] = -1 if kv == torch.int8 else float("nan")
+    found = runner.forward([Segment(slot, TEXT[held : held + 1], judged=1)], slots).logits
+    assert torch.equal(found, alone("window", kv)[held : held + 1])

@@ -237,3 +237,22 @@ def test_forwards_agree_and_rows_have_the_same_bits_in_any_company(
             np.testing.assert_array_equal(result, first, err_msg=level)
         limit = BY_TILES if by_tiles else LIMITS[weights]
         np.testing.assert_allclose(result, first, rtol=0, atol=limit * np.abs(first).max(), err_msg=level)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gpt_oss"])
+def test_attention_over_rounded_keys_agrees(name: str, each: Each) -> None:
+    """By tiles and by vectors, on keys and values in int8, of a model in bf16."""
+    text = tuple(torch.randint(3, VOCAB, (60,), generator=torch.Generator().manual_seed(5)).tolist())
+    config = with_heads_of_32(config_of(name))
+    model = random_model(with_all_experts(config) if name == "gpt_oss" else config, torch.bfloat16)
+
+    def logits() -> F32:
+        runner = ModelRunner(adopt(own(model)), max_length=64, decoder="fused", cache_dtype=torch.int8)
+        cache = runner.new_cache(1)
+        return runner.forward([Segment(cache.acquire(), text, judged=60)], cache).logits.float().numpy()
+
+    results = each(logits)
+    first = results["avx2"] if "avx2" in results else next(iter(results.values()))
+    for level, result in results.items():
+        limit = BY_TILES if level == "amx" else LIMITS["bfloat16"]
+        np.testing.assert_allclose(result, first, rtol=0, atol=limit * np.abs(first).max(), err_msg=level)

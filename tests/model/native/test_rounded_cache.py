@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers as tf
 from support import hybrids
+from support.rounded_cache import RoundedCache
 from support.sampled_distribution import p_value
 from support.tiny import VOCAB
 from torch import Tensor
@@ -21,7 +22,7 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.base.errors import InvalidBatch, InvalidOption, UnsupportedModel
 from headstart.measure.audit.engines import EngineReference
-from headstart.model.cache import KVCache, Slots
+from headstart.model.cache import Slots
 from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -53,17 +54,6 @@ def read(runner: ModelRunner, cache: Slots, text: tuple[int, ...], *, pieces: in
         found.append(runner.forward([Segment(slot, part, judged=len(part))], cache).logits.clone())
         cache.keep(slot, len(part))
     return torch.cat(found)
-
-
-class RoundedCache(KVCache):
-    """What the kernels should hold, in PyTorch: each row of a head as multiples of its largest number / 127."""
-
-    def write(self, layer: int, slot: int, start: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        def rounds(rows: Tensor) -> Tensor:
-            scale = rows.abs().amax(-1, keepdim=True) / 127
-            return (rows / scale).round() * scale
-
-        return super().write(layer, slot, start, rounds(key), rounds(value))
 
 
 # -- what is computed -------------------------------------------------------------------------------------------------

@@ -128,7 +128,9 @@ class FusedDecoder:
 
     def new_cache(self, slots: int, capacity: int, dtype: torch.dtype | None = None) -> Slots:
         dtype = self._dtype if dtype is None else dtype
-        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=dtype, states=self.states)
+        return TiledCache(
+            self.shapes, slots=slots, capacity=capacity, dtype=dtype, computed=self._dtype, states=self.states
+        )
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         model = self._model

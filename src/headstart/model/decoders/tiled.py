@@ -1,8 +1,8 @@
 """The cache of the row kernels, what a forward hands to them, and the forward.
 
 keys[layer]: [slots, heads, capacity / 16, dim, 16], in tiles of sixteen tokens, so that sixteen scores are one vector;
-values[layer]: [slots, heads, capacity, dim]. Where attention is by the processor's tiles, keys of bf16 lie as values
-do, and so do rows of latent attention, which are keys without values. States of recurrent layers: [heads, tiles of
+values[layer]: [slots, heads, capacity, dim]. Where attention is by the processor's tiles, keys lie as values do, and so
+do rows of latent attention, which are keys without values. States of recurrent layers: [heads, tiles of
 columns, keys, tile].
 """
 
@@ -33,7 +33,7 @@ class TiledCache(Slots):
 
     shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles. dtype: the model's, or int8, where each
     key and each value of a head is rounded to multiples of a scale of its own, a float32 that stands behind its
-    numbers as four more. Latent attention is not rounded.
+    numbers as four more. Latent attention is not rounded. computed: the model's dtype, if that is another one.
     """
 
     def __init__(
@@ -43,16 +43,17 @@ class TiledCache(Slots):
         slots: int,
         capacity: int,
         dtype: torch.dtype,
+        computed: torch.dtype | None = None,
         states: Mapping[int, StateShape] = NO_STATES,
     ) -> None:
         super().__init__(slots, capacity, states_of(states, layers, slots, capacity, dtype, torch.device("cpu")))
-        self.shapes, self.dtype = layers, dtype
+        self.shapes, self.dtype, self.computed = layers, dtype, computed or dtype
         self.padded = tiled_capacity(capacity)
         self.keys, self.values = {}, {}
         for layer, logical in layers.items():
             shape = stored(logical, dtype)
             tiles: tuple[int, ...] = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
-            rows = dtype == torch.bfloat16 and native.kernels().rows_of_keys(shape.key_dim)
+            rows = self.computed == torch.bfloat16 and native.kernels().rows_of_keys(logical.key_dim)
             if rows or not shape.value_dim:
                 tiles = (slots, shape.heads, self.padded, shape.key_dim)
             # empty, not zeros: pages of slots that are never used are never touched
@@ -74,17 +75,19 @@ class TiledCache(Slots):
         """A copy of keys that lie in tiles, in the order of tokens, and of all that is rounded; others are none."""
         if self.dtype == torch.int8:
             return self._read_rounded(layer, slot, end)
+        return self._keys(layer, slot, end).unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
+
+    def _keys(self, layer: int, slot: int, end: int) -> torch.Tensor:
+        """Of `end` tokens, in their order: [heads, end, dim]. A copy where they lie in tiles."""
         if self.keys[layer].dim() == 4:
-            return self.keys[layer][slot, :, :end].unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
+            return self.keys[layer][slot, :, :end]
         tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
-        keys = tiles.transpose(2, 3).flatten(1, 2)[:, :end]
-        return keys.unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
+        return tiles.transpose(2, 3).flatten(1, 2)[:, :end]
 
     def _read_rounded(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """As float32."""
         shape = self.shapes[layer]
-        tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
-        found = tiles.transpose(2, 3).flatten(1, 2)[:, :end], self.values[layer][slot, :, :end]
+        found = self._keys(layer, slot, end), self.values[layer][slot, :, :end]
         keys, values = (
             rows[..., :dim] * rows[..., dim:].contiguous().view(torch.float32)
             for rows, dim in zip(found, (shape.key_dim, shape.value_dim), strict=True)
@@ -95,15 +98,16 @@ class TiledCache(Slots):
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
             raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)
         nodes = np.array(path, dtype=np.int64)
+        where = (self.padded, slot, base, nodes.ctypes.data, len(path))
         for layer, keys in self.keys.items():
-            shape = self.shapes[layer]
-            places = (shape.key_dim, self.padded, slot, base, nodes.ctypes.data, len(path))
-            is_bf16 = self.dtype == torch.bfloat16
-            if not shape.value_dim:
-                native.kernels().gather_latents(keys.data_ptr(), is_bf16, *places)
+            shape, values = self.shapes[layer], self.values[layer]
+            if keys.dim() == 4:
+                for rows in (keys, values) if shape.value_dim else (keys,):
+                    row_bytes = rows.shape[-1] * self.dtype.itemsize
+                    native.kernels().gather_rows(rows.data_ptr(), row_bytes, shape.heads, *where)
                 continue
-            values = self.values[layer].data_ptr()
-            native.kernels().gather(keys.data_ptr(), values, self.dtype.itemsize, shape.heads, *places)
+            heads = (self.dtype.itemsize, shape.heads, shape.key_dim)
+            native.kernels().gather(keys.data_ptr(), values.data_ptr(), *heads, *where)
 
     def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
@@ -150,9 +154,9 @@ def buffer_bytes(recipe: Recipe, *, rows: int, capacity: int, size: int) -> int:
 
 _ROWS_TOGETHER, _QUERIES_TOGETHER = 32, 8
 """Rows up to a multiple of which products have room, and queries whose scores a thread has at a time."""
-_TILES_ROOM = 16 * (8 + 16) + 4 * (32 + 64)
+_TILES_ROOM = 16 * (8 + 16) + 4 * (32 + 32)
 """Numbers of a thread's room for attention by tiles, for each number of a key: queries and sums of sixteen groups,
-values and rows of four heads (`TilesRoom` of attention_tiles.h)."""
+values and keys of four heads (`TilesRoom` of attention_tiles.h)."""
 
 
 class TiledBatch:
@@ -187,6 +191,7 @@ class TiledBatch:
         cache = packed.cache
         if (
             not isinstance(cache, TiledCache)
+            or cache.computed != dtype
             or cache.dtype not in (dtype, torch.int8)
             or cache.shapes != shapes
             or (NO_STATES if cache.states is None else cache.states.shapes) != states

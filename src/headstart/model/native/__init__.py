@@ -80,7 +80,7 @@ class Kernels:
         self.activate = function("activate", None, _number, _pointer, _pointer, _pointer, _number)
         self.rows_of_keys = function("rows_of_keys", _int, _number)
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)
-        self.gather_latents = function("gather_latents", None, _pointer, _int, *[_number] * 4, _pointer, _number)
+        self.gather_rows = function("gather_rows", None, _pointer, *[_number] * 5, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
         self.read = function("read", ctypes.c_uint32, _pointer, *[_number] * 2)
         self.time_parts = function("time_parts", None, _pointer)

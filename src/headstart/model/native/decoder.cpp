@@ -294,19 +294,19 @@ inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t 
     if (own && layer.norm_after_rotation) norm_row(to, norm, layer.dim, to);
 }
 
-// Whether keys lie as values do, instead of in tiles of sixteen tokens.
-template <class KV>
-inline bool rows_of_keys(int64_t dim) {
+// Whether attention of a model, of bf16 or not, is by the processor's tiles where keys are so wide. They then lie as values do,
+// instead of in tiles of sixteen tokens.
+inline bool by_tiles(int64_t dim, bool bf16) {
 #if defined(HEADSTART_TILES)
-    if (std::is_same_v<KV, BFloat16>) return by_tiles(dim, true);
+    return bf16 && dim % STEP == 0 && tiles_permitted();
 #endif
-    return dim < 0;
+    return bf16 && dim < 0;
 }
 
 // Unpack [q | k | v] of each row, norm and rotate q and k, write k and v to their place in the cache. A layer that attends
 // to another's keys has q alone. Of the scratch it takes three heads (normed, rotated, and as it is stored).
 template <class KV>
-void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, KV *keys, KV *values,
+void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, bool in_rows, KV *keys, KV *values,
             const Scratch &scratch, float *query) {
     float *head = scratch.row;
     scratch.team.each(batch.count, [&](int64_t r) {
@@ -335,7 +335,7 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
             store_row(value, s.dim, to);
             float *turned = head + s.dim;
             turn_head(key, layer.k_norm, layer, h, position, head, turned);
-            if (rows_of_keys<KV>(s.dim)) {
+            if (in_rows) {
                 store_row(turned, s.dim, value_row(keys, s, slot, h, place));
                 continue;
             }
@@ -388,7 +388,8 @@ void rotate_latent(const float *y, const Layer &layer, const Batch &batch, const
 
 template <class KV>
 void attend(float *query, const float *y, const KV *keys, const KV *values, const Batch &batch, const Layer &layer,
-            const Shape &s, const Scratch &scratch, float *attended, const Selected &selected, uint8_t *rows, float *scale) {
+            const Shape &s, bool in_rows, const Scratch &scratch, float *attended, const Selected &selected, uint8_t *rows,
+            float *scale) {
     const Visible &visible = batch.visible[layer.window];
     const int64_t group = s.heads / s.kv_heads;
     const auto blocks_of = [&](int64_t segment) {
@@ -398,8 +399,8 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
     int64_t tasks = 0;
     for (int64_t segment = 0; segment < batch.segment_count; segment++) tasks += blocks_of(segment) * s.kv_heads;
 #if defined(HEADSTART_TILES)
-    if constexpr (std::is_same_v<KV, BFloat16>)
-        if (by_tiles(s.dim, true)) {
+    if constexpr (!std::is_same_v<KV, float>)
+        if (in_rows) {
             const int64_t rank = layer.latent.rank;
             attend_by_tiles(scratch.team, query, keys, rank ? keys : values, rank ? rank : s.dim, visible, s, how, batch.segments,
                             batch.segment_count, batch.slots, attended, scratch.tiles);
@@ -416,16 +417,16 @@ void attend(float *query, const float *y, const KV *keys, const KV *values, cons
         const auto attend_by = [&](const auto &scored, const Values<KV> &values) {
             attend_block(query, scored, values, visible, s, how, kv, at, n, attended, scratch.scores, scratch.weights);
         };
-        const KV *tiles = key_tile(keys, s, slot, kv, 0);
+        const KV *first = key_tile(keys, s, slot, kv, 0);
         if constexpr (SCALE<KV> == 0)  // latent rows are not rounded
             if (layer.latent.rank) {
                 attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
-                    score_rows(n, own, tiles, s.dim, how.scaling, scratch.scores, s.capacity + LANES, from, to);
-                }, Values<KV>{tiles, layer.latent.rank, s.dim, ROWS_TOGETHER});
+                    score_rows(n, own, first, s.dim, how.scaling, scratch.scores, s.capacity + LANES, from, to);
+                }, Values<KV>{first, layer.latent.rank, s.dim, ROWS_TOGETHER});
                 return;
             }
         attend_by([&](int n, const float *const *own, int64_t from, int64_t to) {
-            score_keys(n, own, tiles, s, how.scaling, scratch.queries, scratch.scores, from, to);
+            score_keys(n, own, first, s, how.scaling, scratch.queries, scratch.scores, from, to);
         }, Values<KV>{value_row(values, s, slot, kv, 0), s.dim, s.dim + SCALE<KV>, s.capacity});
     });
     if (layer.latent.rank) {
@@ -688,13 +689,14 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             if (beside || !layer.mixer.kind) {
                 const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
                 scratch.team.begin(Part::ROTATION);
+                const bool in_rows = by_tiles(layer.dim, model.bf16);
                 const auto look = [&](auto *keys, auto *values) {
                     if (!layer.latent.rank)
-                        rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch, query);
+                        rotate(y, layer, layer.keys_of == l, batch, s, in_rows, keys, values, scratch, query);
                     else if constexpr (SCALE<std::remove_pointer_t<decltype(keys)>> == 0)
                         rotate_latent(y, layer, batch, s, keys, scratch, rows, scale, attended, query);
                     scratch.team.begin(Part::ATTENTION);
-                    attend(query, y, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
+                    attend(query, y, keys, values, batch, layer, s, in_rows, scratch, attended, selected, rows, scale);
                 };
                 void *keys = batch.keys[layer.keys_of], *values = batch.values[layer.keys_of];
                 if (batch.coded)
@@ -1022,28 +1024,22 @@ int headstart_forward(const Model *model, const Batch *batch) {
     return 0;
 }
 
-// The same of the rows of latent attention.
-void headstart_gather_latents(void *rows, int bf16, int64_t dim, int64_t capacity, int64_t slot, int64_t base,
-                              const int64_t *path, int64_t count) {
-    if (bf16)
-        gather_latents((BFloat16 *)rows, dim, capacity, slot, base, path, count);
-    else
-        gather_latents((float *)rows, dim, capacity, slot, base, path, count);
+// Rows of `row_bytes` of an accepted path to consecutive places, of each of `heads`: [slots, heads, capacity] rows.
+void headstart_gather_rows(void *rows, int64_t row_bytes, int64_t heads, int64_t capacity, int64_t slot, int64_t base,
+                           const int64_t *path, int64_t count) {
+    for (int64_t h = 0; h < heads; h++)
+        gather_rows((uint8_t *)rows + ((slot * heads + h) * capacity + base) * row_bytes, row_bytes, path, count);
 }
 
-// Whether keys of bf16 lie as values do, [heads, capacity, dim], where heads are so wide.
-int headstart_rows_of_keys(int64_t dim) { return rows_of_keys<BFloat16>(dim); }
+// Whether keys of a model of bf16 lie as values do, [heads, capacity, dim], where they are so wide.
+int headstart_rows_of_keys(int64_t dim) { return by_tiles(dim, true); }
 
-// bytes: of a number, 4, 2, or 1 for one that is rounded.
+// The same of keys in tiles of sixteen tokens, and their values. bytes: of a number, 4, 2, or 1 for one that is rounded.
 void headstart_gather(void *keys, void *values, int bytes, int64_t kv_heads, int64_t dim, int64_t capacity,
                       int64_t slot, int64_t base, const int64_t *path, int64_t count) {
     const Shape s{kv_heads, kv_heads, dim, capacity};
     if (bytes == sizeof(Code))
         gather((Code *)keys, (Code *)values, s, slot, base, path, count);
-    else if (bytes == sizeof(BFloat16) && rows_of_keys<BFloat16>(dim))
-        for (int64_t h = 0; h < kv_heads; h++)
-            for (void *rows : {keys, values})
-                gather_latents((BFloat16 *)rows, dim, capacity, slot * kv_heads + h, base, path, count);
     else if (bytes == sizeof(BFloat16))
         gather((BFloat16 *)keys, (BFloat16 *)values, s, slot, base, path, count);
     else

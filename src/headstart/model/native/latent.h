@@ -127,10 +127,8 @@ inline void store_latent(const float *from, const Latent &latent, const Norm &no
     for (int64_t i = 0; i < latent.rank + turning; i += LANES) store(to + i, load(scratch + i));
 }
 
-// The accepted path's rows to consecutive places: token base + path[i] to base + i, in rising order.
-template <class KV>
-void gather_latents(KV *rows, int64_t dim, int64_t capacity, int64_t slot, int64_t base, const int64_t *path, int64_t count) {
-    KV *own = rows + slot * capacity * dim;
+// The accepted path's rows to consecutive places: row path[i] to row i, in rising order.
+inline void gather_rows(uint8_t *rows, int64_t row_bytes, const int64_t *path, int64_t count) {
     for (int64_t i = 0; i < count; i++)
-        if (path[i] != i) std::memcpy(own + (base + i) * dim, own + (base + path[i]) * dim, dim * sizeof(KV));
+        if (path[i] != i) std::memcpy(rows + i * row_bytes, rows + path[i] * row_bytes, row_bytes);
 }
