@@ -102,7 +102,8 @@ class AdaptivePacing(Pacing):
                     tried[row.request] = alone.tried
             else:
                 shared.append((row, state))
-        together = self._shared.plan(shared, len(rows), sum(budget.nodes for budget in budgets.values()))
+        extra = sum([budget.nodes for budget in budgets.values()])
+        together = self._shared.plan(shared, len(rows), extra)
         for (row, _), budget in zip(shared, together.budgets, strict=True):
             budgets[row.request] = budget
             if together.tried is not None:
@@ -128,7 +129,7 @@ class AdaptivePacing(Pacing):
     def _begin(self, row: Row) -> RowState:
         """Remember a new request."""
         group = Group(self._sources, self._profile) if row.reproducible else self._shared
-        state = self._states[row.request] = RowState(group)
+        state = self._states[row.request] = RowState(group, row, self._sources)
         return state
 
     def _measures_next(self, every: int) -> bool:
@@ -139,7 +140,7 @@ class AdaptivePacing(Pacing):
     def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         assert isinstance(plan, AdaptivePlan), "observe() takes what plan() returned"
         start = self._clock()
-        drafting = any(step.budget.nodes for step in steps)
+        drafting = any([step.budget.nodes for step in steps])
         asked = [NOTHING_ASKED] * len(steps)
         if drafting:
             asked = [

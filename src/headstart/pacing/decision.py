@@ -92,8 +92,7 @@ def choose(
     least = plain * (1 + PRECISION)
     thinking = costs.thinking(batch, drafting=True)
     if len(rows) == 1:
-        drafts = [(option, _seconds(option, costs, base, sampled[0])) for option in rows[0]]
-        found, nodes = _lone(drafts, batch, plain_step + thinking)
+        found, nodes = _lone(rows[0], costs, batch, base, sampled[0], plain_step + thinking)
     elif _hopeless(rows, costs, batch, base, any(sampled), least):
         found, nodes = plain, []
     else:
@@ -101,20 +100,23 @@ def choose(
     return Choice(nodes, found) if found > least else Choice([[0] * len(rows[0])] * len(rows), plain)
 
 
-def _lone(drafts: Sequence[tuple[DraftOption, NDArray[Any]]], batch: int, base: float) -> tuple[float, list[list[int]]]:
+def _lone(
+    options: Sequence[DraftOption], costs: CurrentCosts, batch: int, rows: float, sampled: bool, base: float
+) -> tuple[float, list[list[int]]]:
     """Tokens per second, and nodes by source, of the best drafts of a row that is decided on by itself.
 
     Args:
-        drafts: what each source can draft, and the seconds of each size.
+        rows: of the forward without its drafts.
         base: seconds of a step without drafts.
     """
     least = batch / base * (1 + PRECISION)
     later = tokens = seconds = 0.0  # of the sources that are asked after this one
     nodes = []
-    for option, costs in reversed(drafts):
+    for option in reversed(options):
         size, rate = 0, 0.0
-        if len(costs):
-            rates = (batch + option.gains) / (base + costs)
+        if len(option.nodes):
+            steps = base + _seconds(option, costs, rows, sampled)
+            rates = (batch + option.gains) / steps
             size = int(rates.argmax())
             rate = float(rates[size])
             if option.untried and rate > least:
@@ -122,9 +124,9 @@ def _lone(drafts: Sequence[tuple[DraftOption, NDArray[Any]]], batch: int, base: 
                 rate = float(rates[size])
         if rate > least and rate * (1 + PRECISION) >= later:
             # Where there is one source, a step without a draft of it is a plain one, whatever was decided
-            used = option.coverage if len(drafts) > 1 else 1.0
+            used = option.coverage if len(options) > 1 else 1.0
             tokens += used * (float(option.gains[size]) - tokens)
-            seconds += used * (float(costs[size]) - seconds)
+            seconds += used * (float(steps[size]) - base - seconds)
             nodes.append(int(option.nodes[size]))
         else:
             nodes.append(0)

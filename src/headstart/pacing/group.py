@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from headstart.pacing.constants import (
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.probe import Probe, Verdict
-from headstart.pacing.reasons import MEASURING, drafting, not_guessing, probing, resting
+from headstart.pacing.reasons import MEASURING, at_rest, drafting, not_guessing, probing
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.types import Budget, Draft, Step
@@ -52,13 +51,25 @@ class GroupPlan(NamedTuple):
     """The source that is on trial in this step."""
 
 
-class RowState:
-    """One request: what is believed of each source, and how much of the text each has read."""
+class _Resting(NamedTuple):
+    """Why rows of one step draft nothing. Most of a batch share a budget."""
 
-    def __init__(self, group: Group) -> None:
+    batch: int
+    interval_steps: float
+    """Steps between two trials."""
+    budgets: dict[tuple[tuple[int, ...], float | None, bool], Budget]
+    """Of these rows, by what there is to say of them."""
+
+
+class RowState:
+    """One request: what is believed of each source, and how much of the text each has read. row: any of its rows."""
+
+    def __init__(self, group: Group, row: Row, sources: Sequence[Source]) -> None:
         self.group = group
         self.beliefs = [Belief(prior) for prior in group.priors]
         self.read = [0] * len(self.beliefs)
+        self.able = [source.may_draft is None or source.may_draft(row) for source in sources]
+        """By source, whether it may be asked: the same for all rows of a request."""
 
     def learn(self, step: Step, sources: Sequence[Source], tried: int | None) -> Asked:
         """Judge the source that drafted. Those that were asked before it had no draft; of later ones nothing is known,
@@ -79,21 +90,22 @@ class RowState:
     def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
         asked: list[int] = []
         unread = 0
-        for place, (source, belief) in enumerate(zip(sources, self.beliefs, strict=True)):
-            nodes = min(step.budget.max_nodes.get(source.name, 0), step.budget.nodes)
+        budget, draft, position = step.budget, step.draft, step.position
+        for place, source in enumerate(sources):
+            nodes = min(budget.max_nodes.get(source.name, 0), budget.nodes)
             if nodes == 0:
                 continue
             asked.append(place)
-            unread = max(unread, step.position - self.read[place] - 2)
-            self.read[place] = step.position
-            drafted = step.draft.source == source.name and len(step.draft) > 0
+            unread = max(unread, position - self.read[place] - 2)
+            self.read[place] = position
+            belief, drafted = self.beliefs[place], draft.source == source.name and len(draft) > 0
             belief.answered(drafted)
             if not drafted:
                 continue
             if belief.prior.trees is not None:
-                belief.learn_tree(step.draft, step.path, nodes)
+                belief.learn_tree(draft, step.path, nodes)
             else:
-                belief.learn(step.draft.guesses_in(step.path), step.draft.guessed_levels)
+                belief.learn(draft.guesses_in(step.path), draft.guessed_levels)
             break
         return Asked(asked, unread)
 
@@ -209,9 +221,9 @@ class Group:
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
         states = [state for _, state in rows]
-        at_rest = functools.cache(functools.partial(self._resting, batch=batch, verdict=verdict))
+        resting = _Resting(batch, verdict.interval_steps, {})
         budgets = standing = [
-            self._budget(*each, batch, at_rest) for each in zip(states, options, choice.nodes, sampled, strict=True)
+            self._budget(*each, resting) for each in zip(states, options, choice.nodes, sampled, strict=True)
         ]
         if verdict.place is not None:
             budgets = [
@@ -239,17 +251,18 @@ class Group:
 
     def _options(self, row: Row, state: RowState) -> list[DraftOption]:
         found, length = [], len(row.tokens)
-        for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
-            gains = belief.gains()
-            if belief.prior.rounds < FIRST_ROUNDS and len(gains):
+        for place, source in enumerate(self._sources):
+            belief = state.beliefs[place]
+            gains, rounds = belief.gains(), belief.prior.rounds
+            if rounds < FIRST_ROUNDS and len(gains):
                 # Of the first guess alone, so that it says whether to draft and not how much
                 gains = np.minimum(gains + gains[0] * (1 / NEW_SOURCE_SHARE - 1), source.depths)
             nodes, depths = source.nodes, source.depths
-            room = row.room if source.may_draft is None or source.may_draft(row) else 0
+            room = row.room if state.able[place] else 0
             if room < source.limit:
                 fit = int(nodes.searchsorted(room, side="right"))
                 nodes, depths, gains = nodes[:fit], depths[:fit], gains[:fit]
-            option = DraftOption(place, belief.coverage, nodes, depths, gains, belief.prior.rounds < PRIOR_ROUNDS)
+            option = DraftOption(place, belief.coverage, nodes, depths, gains, rounds < PRIOR_ROUNDS)
             unread = length - state.read[place] - 2  # a draft always has a token or two to read
             if unread > 0:
                 option.backlog = self.costs.read(place) * unread
@@ -277,28 +290,27 @@ class Group:
         options: Sequence[DraftOption],
         nodes: Sequence[int],
         sampled: bool,
-        batch: int,
-        at_rest: Callable[..., Budget],
+        resting: _Resting,
     ) -> Budget:
         most = max(nodes)
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
-        chances = [round(state.beliefs[place].chance, 2) for place in able]
+        beliefs = state.beliefs
         if most:
-            names, sizes = tuple([self._names[place] for place in able]), tuple([nodes[place] for place in able])
-            reason, named = drafting(names, sizes, tuple(chances)), dict(zip(self._names, nodes, strict=True))
-            return Budget(most, reason, named, self._expected_gain(options, nodes, sampled))
-        payable = zip(able, chances, strict=True)
-        useful = [chance for place, chance in payable if self._probe.can_pay(place, batch, sampled)]
-        return at_rest(tuple(able or range(len(nodes))), max(useful, default=None), sampled)
+            parts = [(self._names[place], nodes[place], beliefs[place].chance) for place in able]
+            named = dict(zip(self._names, nodes, strict=True))
+            return Budget(most, drafting(most, parts), named, self._expected_gain(options, nodes, sampled))
+        useful = [
+            round(beliefs[place].chance, 2) for place in able if self._probe.can_pay(place, resting.batch, sampled)
+        ]
+        asked = tuple(able or range(len(nodes))), max(useful, default=None), sampled
+        return resting.budgets.get(asked) or resting.budgets.setdefault(asked, self._rest(*asked, resting))
 
-    def _resting(
-        self, places: tuple[int, ...], chance: float | None, sampled: bool, *, batch: int, verdict: Verdict
-    ) -> Budget:
-        """No drafts, because of what the smallest one of the cheapest of these sources takes. Most rows of a batch
-        share it.
+    def _rest(self, places: tuple[int, ...], chance: float | None, sampled: bool, resting: _Resting) -> Budget:
+        """No drafts, because of what the smallest one of the cheapest of these sources takes.
 
         chance: of the likeliest guess, of the sources that could pay at all; None where there are none.
         """
+        batch = resting.batch
         costs, sizes = self.costs, [self._sources[place].smallest for place in places]
         drafts = [costs.draft(place, depth, batch, sampled) for place, (_, depth) in zip(places, sizes, strict=True)]
         draft, (least, depth) = min(zip(drafts, sizes, strict=True))
@@ -306,7 +318,7 @@ class Group:
         step = costs.step(batch, base, batch * sampled)
         checking = costs.step(batch, base + batch * costs.weigh(least, depth), rows * sampled)
         prices = checking / step, draft / step, costs.thinking(batch, drafting=True) / step
-        reason = resting(chance, least, rows, prices, verdict.interval_steps)
+        reason = at_rest(chance, least, rows, prices, resting.interval_steps)
         return Budget(0, reason, dict.fromkeys(self._names, 0), idle=not_guessing(reason))
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:
