@@ -79,15 +79,17 @@ class AdaptivePacing(Pacing):
         strangers = replace(costs, routing=replace(costs.routing, rho=costs.alike))
         self._shared = Group(self._sources, CurrentCosts(strangers, names), lasting=True)
         self._states: dict[int, RowState] = {}
-        self._seen = 0  # decisions, and steps of a batch in which one stands
+        self._seen = 0  # steps that may teach costs: not those of a lone row in which "no drafts" stands
         self._clock = clock
 
     def plan(self, rows: Sequence[Row]) -> AdaptivePlan:
         start = self._clock()
         standing = self._shared.standing(rows)
         if standing is not None:
-            every = SETTLED_STEPS if any(budget.nodes for budget in standing) else REFRESH_STEPS
-            return self._plan_of(rows, standing, {}, len(rows) > 1 and self._measures_next(every), start)
+            drafting = any([budget.nodes for budget in standing])
+            every = SETTLED_STEPS if drafting else REFRESH_STEPS
+            teaches = (drafting or len(rows) > 1) and self._measures_next(every)
+            return self._plan_of(rows, standing, {}, teaches, start)
         budgets: dict[int, Budget] = {}
         tried: dict[int, int] = {}
         shared: list[tuple[Row, RowState]] = []

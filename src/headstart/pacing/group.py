@@ -107,6 +107,8 @@ class RowState:
             else:
                 belief.learn(draft.guesses_in(step.path), draft.guessed_levels)
             break
+        if unread or len(draft):
+            self.group.end_lone_decision()
         return Asked(asked, unread)
 
     def _learn_unused(self, draft: Draft, step: Step, sources: Sequence[Source]) -> None:
@@ -125,6 +127,7 @@ class RowState:
         else:
             tested = len(draft)
         belief.learn(right, tested)
+        self.group.end_lone_decision()
 
 
 class Group:
@@ -149,6 +152,7 @@ class Group:
         self._probe = Probe(sources, costs, self.priors, lasting=lasting)
         self._rate = 0.0
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
+        self._alone: dict[tuple[int, int], Budget] = {}  # of an only source: they come over and over again
         self._held = self._holds = 0
         self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
 
@@ -167,6 +171,12 @@ class Group:
     def end_decision(self) -> None:
         """The last decision stands no longer: a request has ended."""
         self._holds = 0
+
+    def end_lone_decision(self) -> None:
+        """The last decision, if it was one on a lone row, stands no longer: a draft was judged, or a source has read
+        what it had not."""
+        if len(self._decided[1]) == 1:
+            self._holds = 0
 
     def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> GroupPlan:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
@@ -236,14 +246,17 @@ class Group:
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
         """Further steps for which these budgets stand: deciding costs as much as a tenth of a small model's step.
 
-        A batch's drafts, and what is drafted after a trial, stand for one step more with every two rows. Drafts of a
-        lone row are decided in every step. "No drafts" stands until the next trial is due, within bounds, and for long
-        where no source could pay even if every guess were right.
+        A batch's drafts, and what is drafted after a trial, stand for one step more with every two rows. Those of a
+        lone row stand until a draft was judged: where an n-gram finds nothing, there is nothing new to decide on.
+        "No drafts" stands until the next trial is due, within bounds, and for long where no source could pay even if
+        every guess were right.
         """
         if len(budgets) > 1 and (verdict.place is not None or any(budget.nodes for budget in budgets)):
             return min(SETTLED_STEPS, len(budgets) // 2)
-        if verdict.place is not None or budgets[0].nodes:
+        if verdict.place is not None:
             return 0
+        if budgets[0].nodes:
+            return SETTLED_STEPS - 1
         if math.isinf(verdict.due_steps):
             return HORIZON_STEPS - 1
         most = REFRESH_STEPS if len(budgets) == 1 else HORIZON_STEPS
@@ -295,6 +308,9 @@ class Group:
         most = max(nodes)
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
         beliefs = state.beliefs
+        if most and len(nodes) == 1:
+            asked = most, round(100 * beliefs[0].chance)
+            return self._alone.get(asked) or self._alone.setdefault(asked, self._of_one(*asked))
         if most:
             parts = [(self._names[place], nodes[place], beliefs[place].chance) for place in able]
             named = dict(zip(self._names, nodes, strict=True))
@@ -302,8 +318,13 @@ class Group:
         useful = [
             round(beliefs[place].chance, 2) for place in able if self._probe.can_pay(place, resting.batch, sampled)
         ]
-        asked = tuple(able or range(len(nodes))), max(useful, default=None), sampled
-        return resting.budgets.get(asked) or resting.budgets.setdefault(asked, self._rest(*asked, resting))
+        reason = tuple(able or range(len(nodes))), max(useful, default=None), sampled
+        return resting.budgets.get(reason) or resting.budgets.setdefault(reason, self._rest(*reason, resting))
+
+    def _of_one(self, nodes: int, percent: int) -> Budget:
+        """Of the only source, the guesses of which are so likely to be accepted."""
+        (name,) = self._names
+        return Budget(nodes, drafting(nodes, [(name, nodes, percent / 100)]), {name: nodes})
 
     def _rest(self, places: tuple[int, ...], chance: float | None, sampled: bool, resting: _Resting) -> Budget:
         """No drafts, because of what the smallest one of the cheapest of these sources takes.
@@ -322,9 +343,7 @@ class Group:
         return Budget(0, reason, dict.fromkeys(self._names, 0), idle=not_guessing(reason))
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:
-        """What each source that may draft should bring, where there are several."""
-        if len(nodes) == 1:
-            return {}
+        """What each source that may draft should bring."""
         found = {}
         for source, option, most in zip(self._sources, options, nodes, strict=True):
             seconds = self.costs.draft(option.source, source.levels(most), 1, sampled) if most else 0.0
