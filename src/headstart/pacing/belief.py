@@ -68,12 +68,12 @@ class SourcePrior:
         """0 to 1: how good this source is known to be, beside one of which nothing is known."""
         self.rounds = 0
         self.trees = TreeGains(sizes) if trees else None
-        self._depths = np.minimum([depth for _, depth in sizes], MAX_DEPTH)
+        self._levels = np.minimum([depth for _, depth in sizes], MAX_DEPTH) - 1  # of each size's last
         self._spread = self.weights
         self._met: list[Sequence[float]] = []  # what rounds left believed that the prior has not learnt from
         self._seen = [0.0] * MAX_DEPTH
         self._expected = [0.0] * MAX_DEPTH
-        self._counted = self._due = False  # whether anything was counted since the gains were computed, and they are due
+        self._due = self._counted = False  # whether to compute gains anew, if anything was counted since they were
         self._gains = self._bring()
 
     def learn(self, posterior: Sequence[float]) -> None:
@@ -123,11 +123,12 @@ class SourcePrior:
     def _bring(self) -> NDArray[Any]:
         if self.trees is not None:
             return self.trees.gains * self.trees.lift
-        pairs = zip(self._seen, self._expected, strict=True)
-        bias = np.array([[(seen + DOUBT_ROUNDS) / (expected + DOUBT_ROUNDS)] for seen, expected in pairs])
-        survival = np.cumprod(np.minimum(bias * _RATES, 1.0), axis=0)
-        gains: NDArray[Any] = np.cumsum(survival, axis=0)[self._depths - 1]
-        return gains
+        seen, expected = np.array((self._seen, self._expected)) + DOUBT_ROUNDS
+        gains: NDArray[Any] = (seen / expected)[:, None] * _RATES
+        np.minimum(gains, 1.0, out=gains)
+        np.multiply.accumulate(gains, out=gains)
+        np.add.accumulate(gains, out=gains)
+        return gains.take(self._levels, axis=0)
 
 
 class TreeGains:

@@ -56,6 +56,8 @@ class AdaptivePlan(Plan):
     """Requests whose tokens are drawn; empty where no costs are to be learnt."""
     seconds: float
     """What making the plan took."""
+    spread: float
+    """Seconds to add to these for what a decision takes in each step in which it stands."""
 
 
 class AdaptivePacing(Pacing):
@@ -86,10 +88,10 @@ class AdaptivePacing(Pacing):
         start = self._clock()
         standing = self._shared.standing(rows)
         if standing is not None:
-            drafting = any([budget.nodes for budget in standing])
+            drafting = any(budget.nodes for budget in standing)
             every = SETTLED_STEPS if drafting else REFRESH_STEPS
             teaches = (drafting or len(rows) > 1) and self._measures_next(every)
-            return self._plan_of(rows, standing, {}, teaches, start)
+            return self._plan_of(rows, standing, {}, teaches, start, self._shared.deciding_share)
         budgets: dict[int, Budget] = {}
         tried: dict[int, int] = {}
         shared: list[tuple[Row, RowState]] = []
@@ -104,20 +106,31 @@ class AdaptivePacing(Pacing):
                     tried[row.request] = alone.tried
             else:
                 shared.append((row, state))
-        extra = sum([budget.nodes for budget in budgets.values()])
+        extra, spread = sum([budget.nodes for budget in budgets.values()]), 0.0
+        began = self._clock()
         together = self._shared.plan(shared, len(rows), extra)
         for (row, _), budget in zip(shared, together.budgets, strict=True):
             budgets[row.request] = budget
             if together.tried is not None:
                 tried[row.request] = together.tried
-        if together.decided and not self._shared.costs.doubtful:
-            self._shared.decided_in(self._clock() - start, len(shared))
+        if len(shared) > 1 and not self._shared.costs.doubtful:
+            if together.decided:
+                deciding = self._clock() - began
+                self._shared.decided_in(deciding, len(shared))
+                spread = -deciding
+            spread += self._shared.deciding_share
         # A batch's decision stands for several steps, each of which says as much
         teaches = (together.decided or len(shared) > 1) and self._measures_next(SETTLED_STEPS)
-        return self._plan_of(rows, [budgets[row.request] for row in rows], tried, teaches, start)
+        return self._plan_of(rows, [budgets[row.request] for row in rows], tried, teaches, start, spread)
 
     def _plan_of(
-        self, rows: Sequence[Row], budgets: Sequence[Budget], tried: Mapping[int, int], teaches: bool, start: float
+        self,
+        rows: Sequence[Row],
+        budgets: Sequence[Budget],
+        tried: Mapping[int, int],
+        teaches: bool,
+        start: float,
+        spread: float,
     ) -> AdaptivePlan:
         sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()
         return AdaptivePlan(
@@ -126,6 +139,7 @@ class AdaptivePacing(Pacing):
             teaches_costs=teaches,
             sampled=frozenset(sampled),
             seconds=self._clock() - start,
+            spread=spread,
         )
 
     def _begin(self, row: Row) -> RowState:
@@ -142,7 +156,7 @@ class AdaptivePacing(Pacing):
     def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         assert isinstance(plan, AdaptivePlan), "observe() takes what plan() returned"
         start = self._clock()
-        drafting = any([step.budget.nodes for step in steps])
+        drafting = any(step.budget.nodes for step in steps)
         asked = [NOTHING_ASKED] * len(steps)
         if drafting:
             asked = [
@@ -153,7 +167,7 @@ class AdaptivePacing(Pacing):
                 belief.drift(len(step.tokens))
         if plan.teaches_costs:
             self._learn_costs(plan, steps, asked)
-        seconds = plan.seconds + self._clock() - start
+        seconds = plan.seconds + plan.spread + self._clock() - start
         self._shared.costs.observe_thinking(len(steps), drafting, seconds, tried=bool(plan.tried))
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:

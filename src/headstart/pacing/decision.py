@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from headstart.pacing.constants import PRECISION, PRICES
 from headstart.pacing.costs import CurrentCosts
 
-
 _BETWEEN = np.linspace(0.0, 1.0, PRICES)
 
 

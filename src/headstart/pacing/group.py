@@ -155,6 +155,9 @@ class Group:
         self._alone: dict[tuple[int, int], Budget] = {}  # of an only source: they come over and over again
         self._held = self._holds = 0
         self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
+        self.deciding_share = 0.0
+        """Seconds of the last decision for each step in which it is to stand; 0 of one on a lone row, which counts in the
+        step that made it."""
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
@@ -201,12 +204,11 @@ class Group:
     def decided_in(self, seconds: float, batch: int) -> None:
         """A decision on so many rows took this long. It then stands until it has taken 0.5% of the time, up to a
         limit: a small model's step takes little longer than a decision."""
-        if batch < 2:
-            return
         known = self._deciding or seconds
         self._deciding = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
         share = self._deciding / self.costs.step_now(batch) / MIN_TIME_SHARE
         self._holds = max(self._holds, min(int(share), REFRESH_STEPS - 1))
+        self.deciding_share = seconds / (1 + self._holds)
 
     def _decision(self, batch: int) -> float:
         """Seconds of a decision on a batch, as costs are: without the level that all of them share."""
@@ -240,7 +242,7 @@ class Group:
                 self._probing(state, mine, nodes, verdict.place, budget.idle) or budget
                 for state, mine, nodes, budget in zip(states, options, choice.nodes, standing, strict=True)
             ]
-        self._holds = self._how_long(standing, verdict)
+        self._holds, self.deciding_share = self._how_long(standing, verdict), 0.0
         return budgets, standing, verdict.place
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
