@@ -156,8 +156,8 @@ class Group:
         self._held = self._holds = 0
         self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
         self.deciding_share = 0.0
-        """Seconds of the last decision for each step in which it is to stand; 0 of one on a lone row, which counts in the
-        step that made it."""
+        """Seconds of the last decision for each step in which it is to stand; 0 of one on a lone row, which counts in
+        the step that made it."""
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
