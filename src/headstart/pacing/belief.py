@@ -31,6 +31,7 @@ from headstart.pacing.constants import (
     EVEN_SHARE,
     MAX_DEPTH,
     NEW_SOURCE_SHARE,
+    PRECISION,
     PRIOR_ROUNDS,
     RATES,
     SETTLED_STEPS,
@@ -90,9 +91,15 @@ class SourcePrior:
             self.promise = min(1.0, sum(map(mul, _GOOD, self._spread)) / _GOOD_AT_FIRST)
             self._due = True
 
-    def coverage(self, drafted: bool) -> float:
-        """How likely the source has a draft when it is asked, by whether it had one for this request before."""
-        return self._coverage[drafted]
+    def coverage(self, drafted: bool, steps: int) -> float:
+        """How likely the source has a draft when it is asked, by whether it had one for this request before: the mean
+        of so many steps (of a chain with two states, whose deviation from its long-run share decays by a factor)."""
+        never, again = self._coverage
+        decay = again - never
+        if steps == 1 or decay > 1 - PRECISION:
+            return self._coverage[drafted]
+        usual = never / (1 - decay)
+        return usual + (self._coverage[drafted] - usual) * (1 - decay**steps) / (steps * (1 - decay))
 
     def answered(self, before: bool, drafted: bool) -> None:
         """Asked, the source had a draft, or none. before: whether it had one for this request before."""
@@ -198,10 +205,9 @@ class Belief:
             self._elapsed = 0
         return self._weights
 
-    @property
-    def coverage(self) -> float:
-        """How likely the source has a draft when it is asked now."""
-        return self.prior.coverage(self._drafted)
+    def coverage(self, steps: int = 1) -> float:
+        """How likely the source has a draft when it is asked now, or the mean of the next so many steps."""
+        return self.prior.coverage(self._drafted, steps)
 
     @property
     def chance(self) -> float:

@@ -152,7 +152,7 @@ class Group:
         self._probe = Probe(sources, costs, self.priors, lasting=lasting)
         self._rate = 0.0
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
-        self._alone: dict[tuple[int, int], Budget] = {}  # of an only source: they come over and over again
+        self._alone: dict[tuple[int, float], Budget] = {}  # of an only source: they come over and over again
         self._held = self._holds = 0
         self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
         self.deciding_share = 0.0
@@ -228,7 +228,8 @@ class Group:
         """Budgets of the coming step, those of the steps after it, in which nothing is on trial, and the source that is
         on trial in the coming one."""
         sampled = [not row.sampling.greedy for row, _ in rows]
-        options = [self._options(row, state) for row, state in rows]
+        steps = REFRESH_STEPS if len(rows) > 1 else 1  # for which a decision stands, about
+        options = [self._options(row, state, steps) for row, state in rows]
         choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
@@ -264,7 +265,7 @@ class Group:
         most = REFRESH_STEPS if len(budgets) == 1 else HORIZON_STEPS
         return min(max(SETTLED_STEPS, int(verdict.due_steps)), most) - 1  # the step that decides counts, too
 
-    def _options(self, row: Row, state: RowState) -> list[DraftOption]:
+    def _options(self, row: Row, state: RowState, steps: int) -> list[DraftOption]:
         found, length = [], len(row.tokens)
         for place, source in enumerate(self._sources):
             belief = state.beliefs[place]
@@ -277,7 +278,7 @@ class Group:
             if room < source.limit:
                 fit = int(nodes.searchsorted(room, side="right"))
                 nodes, depths, gains = nodes[:fit], depths[:fit], gains[:fit]
-            option = DraftOption(place, belief.coverage, nodes, depths, gains, rounds < PRIOR_ROUNDS)
+            option = DraftOption(place, belief.coverage(steps), nodes, depths, gains, rounds < PRIOR_ROUNDS)
             unread = length - state.read[place] - 2  # a draft always has a token or two to read
             if unread > 0:
                 option.backlog = self.costs.read(place) * unread
@@ -311,7 +312,7 @@ class Group:
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
         beliefs = state.beliefs
         if most and len(nodes) == 1:
-            asked = most, round(100 * beliefs[0].chance)
+            asked = most, round(beliefs[0].chance, 2)
             return self._alone.get(asked) or self._alone.setdefault(asked, self._of_one(*asked))
         if most:
             parts = [(self._names[place], nodes[place], beliefs[place].chance) for place in able]
@@ -323,10 +324,10 @@ class Group:
         reason = tuple(able or range(len(nodes))), max(useful, default=None), sampled
         return resting.budgets.get(reason) or resting.budgets.setdefault(reason, self._rest(*reason, resting))
 
-    def _of_one(self, nodes: int, percent: int) -> Budget:
+    def _of_one(self, nodes: int, chance: float) -> Budget:
         """Of the only source, the guesses of which are so likely to be accepted."""
         (name,) = self._names
-        return Budget(nodes, drafting(nodes, [(name, nodes, percent / 100)]), {name: nodes})
+        return Budget(nodes, drafting(nodes, [(name, nodes, chance)]), {name: nodes})
 
     def _rest(self, places: tuple[int, ...], chance: float | None, sampled: bool, resting: _Resting) -> Budget:
         """No drafts, because of what the smallest one of the cheapest of these sources takes.
