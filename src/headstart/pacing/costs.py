@@ -241,8 +241,9 @@ class CurrentCosts:
         Drafts are weighed against it, and a draft that always pays would never let it be seen. As long as steps take
         the time that the profile says, it need not be.
         """
-        due = REFRESH_STEPS * DOUBT / self._forwards.shape[0].variance
-        return self._log_level**2 > DOUBT and self._steps - self._last_plain >= due
+        if self._log_level**2 <= DOUBT:
+            return False
+        return self._steps - self._last_plain >= REFRESH_STEPS * DOUBT / self._forwards.shape[0].variance
 
     # -- learning -----------------------------------------------------------------------------------------------------
 

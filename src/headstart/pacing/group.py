@@ -55,7 +55,7 @@ class _Resting(NamedTuple):
     """Why rows of one step draft nothing. Most of a batch share a budget."""
 
     batch: int
-    interval_steps: float
+    every: int
     """Steps between two trials."""
     budgets: dict[tuple[tuple[int, ...], float | None, bool], Budget]
     """Of these rows, by what there is to say of them."""
@@ -153,6 +153,7 @@ class Group:
         self._rate = 0.0
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
         self._alone: dict[tuple[int, float], Budget] = {}  # of an only source: they come over and over again
+        self._resting = _Resting(0, 0, {})
         self._held = self._holds = 0
         self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
         self.deciding_share = 0.0
@@ -234,9 +235,11 @@ class Group:
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
         states = [state for _, state in rows]
-        resting = _Resting(batch, verdict.interval_steps, {})
+        every = max(1, round(verdict.interval_steps))
+        if (batch, every) != self._resting[:2]:  # which moves with the costs that the reasons name
+            self._resting = _Resting(batch, every, {})
         budgets = standing = [
-            self._budget(*each, resting) for each in zip(states, options, choice.nodes, sampled, strict=True)
+            self._budget(*each, self._resting) for each in zip(states, options, choice.nodes, sampled, strict=True)
         ]
         if verdict.place is not None:
             budgets = [
@@ -342,7 +345,7 @@ class Group:
         step = costs.step(batch, base, batch * sampled)
         checking = costs.step(batch, base + batch * costs.weigh(least, depth), rows * sampled)
         prices = checking / step, draft / step, costs.thinking(batch, drafting=True) / step
-        reason = at_rest(chance, least, rows, prices, resting.interval_steps)
+        reason = at_rest(chance, least, rows, prices, resting.every)
         return Budget(0, reason, dict.fromkeys(self._names, 0), idle=not_guessing(reason))
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:

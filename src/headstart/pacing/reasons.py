@@ -22,7 +22,7 @@ def probing(nodes: int, name: str, chance: float) -> str:
     return f"K={nodes}: probing {name}, last believed to be accepted at {chance:.2f}"
 
 
-def at_rest(chance: float | None, nodes: int, rows: int, costs: tuple[float, float, float], every: float) -> str:
+def at_rest(chance: float | None, nodes: int, rows: int, costs: tuple[float, float, float], every: int) -> str:
     """chance: of the sources that could pay at all, if there are any. nodes: of the smallest draft. rows: of the
     forward with it. costs: of that forward, of the draft and of deciding, in baseline steps."""
     checking, draft, deciding = costs
@@ -32,7 +32,7 @@ def at_rest(chance: float | None, nodes: int, rows: int, costs: tuple[float, flo
         return f"K=0: {price}: too much even if every guess were right"
     return (
         f"K=0: {price}: at an acceptance of {chance:.2f} a draft of {nodes} costs more than it gives; "
-        f"probing every {counted(max(1, round(every)), 'step')}"
+        f"probing every {counted(every, 'step')}"
     )
 
 
