@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.drafters import Drafter, Row, capabilities
 from headstart.drafters.draft_model import DraftModel
+from headstart.model.kept.config import real
 from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -91,7 +92,7 @@ def engine_on(target: ModelRunner, drafter: Drafter | None, pacing: Pacing | Non
 def random_draft(target: ModelRunner, like: ModelRunner, slots: int) -> DraftModel:
     """The draft's architecture with weights of noise: as quick, and never right but by chance."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(like.config).to(like.dtype)
+    model = AutoModelForCausalLM.from_config(real(like.config)).to(like.dtype)
     runner = ModelRunner(adopt(model.to(target.device)), max_length=target.max_length, quantize=like.quantize)
     return DraftModel(runner, name="random weights", vocab_size=target.vocab_size, slots=slots)
 

@@ -293,10 +293,10 @@ def test_a_source_that_had_a_draft_is_likelier_to_have_the_next() -> None:
     for _ in range(10):
         belief = Belief(prior)
         for drafted in [False] * 12 + [True] * 6:
-            before = belief.coverage
+            before = belief.coverage()
             belief.answered(drafted)
     assert before > 0.8
-    assert Belief(prior).coverage < 0.2
+    assert Belief(prior).coverage() < 0.2
 
 
 @given(st.lists(st.floats(0.05, 0.98), min_size=2, max_size=3), st.floats(0, 0.003), st.sampled_from([FLAT, STEEP]))

@@ -18,7 +18,7 @@ rounds are evidence for the same hidden rate, whatever its shape.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import add, mul
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from headstart.pacing.constants import (
     EVEN_SHARE,
     MAX_DEPTH,
     NEW_SOURCE_SHARE,
+    PRECISION,
     PRIOR_ROUNDS,
     RATES,
     SETTLED_STEPS,
@@ -39,7 +40,7 @@ from headstart.pacing.corrections import running_share
 from headstart.theory.trees import likeliest_gains
 from headstart.types import Draft
 
-_RATES = tuple(RATES)
+_RATES = np.array(tuple(RATES))
 # [depth][rate]: all of so many guesses are accepted; so many are, and the next is not
 _ACCEPTED = [[rate**depth for rate in RATES] for depth in range(MAX_DEPTH + 1)]
 _FAILED = [[rate**depth * (1 - rate) for rate in RATES] for depth in range(MAX_DEPTH + 1)]
@@ -68,32 +69,37 @@ class SourcePrior:
         """0 to 1: how good this source is known to be, beside one of which nothing is known."""
         self.rounds = 0
         self.trees = TreeGains(sizes) if trees else None
-        self._depths = np.minimum([depth for _, depth in sizes], MAX_DEPTH)
+        self._levels = np.minimum([depth for _, depth in sizes], MAX_DEPTH) - 1  # of each size's last
         self._spread = self.weights
-        self._met = [0.0] * len(RATES)  # the sum of what rounds left believed that the prior has not learnt from
-        self._unlearnt = 0
+        self._met: list[Sequence[float]] = []  # what rounds left believed that the prior has not learnt from
         self._seen = [0.0] * MAX_DEPTH
         self._expected = [0.0] * MAX_DEPTH
-        self._gains: NDArray[Any] | None = None
+        self._due = self._counted = False  # whether to compute gains anew, if anything was counted since they were
+        self._gains = self._bring()
 
     def learn(self, posterior: Sequence[float]) -> None:
         """Move the prior towards what a round left believed: fast at first, then with a memory of 50 rounds."""
         self.rounds += 1
-        self._met = list(map(add, self._met, posterior))
-        self._unlearnt += 1
+        self._met.append(posterior)
         if self.rounds % PRIOR_ROUNDS == 0 or self.rounds < 2 * PRIOR_ROUNDS:
-            share = 1 - (1 - max(CHANGE, 1 / (self.rounds + PRIOR_ROUNDS))) ** self._unlearnt
-            mean = [met / self._unlearnt for met in self._met]
-            self._spread = [old + share * (new - old) for old, new in zip(self._spread, mean, strict=True)]
-            self._met = [0.0] * len(RATES)
-            self._unlearnt = 0
+            count = len(self._met)
+            share = 1 - (1 - max(CHANGE, 1 / (self.rounds + PRIOR_ROUNDS))) ** count
+            means = [sum(met) / count for met in zip(*self._met, strict=True)]
+            self._met.clear()
+            self._spread = [old + share * (new - old) for old, new in zip(self._spread, means, strict=True)]
             self.weights = [(1 - EVEN_SHARE) * each + EVEN_SHARE / len(RATES) for each in self._spread]
             self.promise = min(1.0, sum(map(mul, _GOOD, self._spread)) / _GOOD_AT_FIRST)
-            self._gains = None
+            self._due = True
 
-    def coverage(self, drafted: bool) -> float:
-        """How likely the source has a draft when it is asked, by whether it had one for this request before."""
-        return self._coverage[drafted]
+    def coverage(self, drafted: bool, steps: int) -> float:
+        """How likely the source has a draft when it is asked, by whether it had one for this request before: the mean
+        of so many steps (of a chain with two states, whose deviation from its long-run share decays by a factor)."""
+        never, again = self._coverage
+        decay = again - never
+        if steps == 1 or decay > 1 - PRECISION:
+            return self._coverage[drafted]
+        usual = never / (1 - decay)
+        return usual + (self._coverage[drafted] - usual) * (1 - decay**steps) / (steps * (1 - decay))
 
     def answered(self, before: bool, drafted: bool) -> None:
         """Asked, the source had a draft, or none. before: whether it had one for this request before."""
@@ -109,21 +115,27 @@ class SourcePrior:
             chance = survival[depth + 1] / survival[depth]
             self._expected[depth] = (1 - CHANGE) * self._expected[depth] + chance
             self._seen[depth] = (1 - CHANGE) * self._seen[depth] + (depth < accepted)
+        self._counted = True
 
     @property
     def gains(self) -> NDArray[Any]:
         """[size, rate]: accepted tokens of every draft at every rate."""
-        if self._gains is None:
-            self._gains = self._bring()
+        if self._due:
+            self._due = False
+            if self._counted or self.trees is not None:
+                self._gains = self._bring()
+                self._counted = False
         return self._gains
 
     def _bring(self) -> NDArray[Any]:
         if self.trees is not None:
             return self.trees.gains * self.trees.lift
-        bias = (np.array(self._seen) + DOUBT_ROUNDS) / (np.array(self._expected) + DOUBT_ROUNDS)
-        survival = np.cumprod(np.minimum(bias[:, None] * _RATES, 1.0), axis=0)
-        gains: NDArray[Any] = np.cumsum(survival, axis=0)[self._depths - 1]
-        return gains
+        seen, expected = np.array((self._seen, self._expected)) + DOUBT_ROUNDS
+        gains: NDArray[Any] = (seen / expected)[:, None] * _RATES
+        np.minimum(gains, 1.0, out=gains)
+        np.multiply.accumulate(gains, out=gains)
+        np.add.accumulate(gains, out=gains)
+        return gains.take(self._levels, axis=0)
 
 
 class TreeGains:
@@ -187,20 +199,20 @@ class Belief:
         """The chance of each rate, as of now. Ten numbers, on which NumPy takes longer than a list."""
         if self._elapsed:
             kept = (1 - CHANGE) ** self._elapsed
-            drawn = [(1 - kept) * weight for weight in self.prior.weights]
-            self._weights = [kept * old + new for old, new in zip(self._weights, drawn, strict=True)]
+            drawn = 1 - kept
+            pairs = zip(self._weights, self.prior.weights, strict=True)
+            self._weights = [kept * old + drawn * new for old, new in pairs]
             self._elapsed = 0
         return self._weights
 
-    @property
-    def coverage(self) -> float:
-        """How likely the source has a draft when it is asked now."""
-        return self.prior.coverage(self._drafted)
+    def coverage(self, steps: int = 1) -> float:
+        """How likely the source has a draft when it is asked now, or the mean of the next so many steps."""
+        return self.prior.coverage(self._drafted, steps)
 
     @property
     def chance(self) -> float:
         """How likely a guess that follows nothing but true text is accepted; of siblings, the first."""
-        return sum([rate * weight for rate, weight in zip(RATES, self.weights, strict=True)])
+        return sum(map(mul, RATES, self.weights))
 
     def gains(self) -> NDArray[Any]:
         """Accepted tokens that are expected of a draft of each size."""

@@ -56,6 +56,8 @@ class AdaptivePlan(Plan):
     """Requests whose tokens are drawn; empty where no costs are to be learnt."""
     seconds: float
     """What making the plan took."""
+    spread: float
+    """Seconds to add to these for what a decision takes in each step in which it stands."""
 
 
 class AdaptivePacing(Pacing):
@@ -79,15 +81,17 @@ class AdaptivePacing(Pacing):
         strangers = replace(costs, routing=replace(costs.routing, rho=costs.alike))
         self._shared = Group(self._sources, CurrentCosts(strangers, names), lasting=True)
         self._states: dict[int, RowState] = {}
-        self._seen = 0  # decisions, and steps of a batch in which one stands
+        self._seen = 0  # steps that may teach costs: not those of a lone row in which "no drafts" stands
         self._clock = clock
 
     def plan(self, rows: Sequence[Row]) -> AdaptivePlan:
         start = self._clock()
         standing = self._shared.standing(rows)
         if standing is not None:
-            every = SETTLED_STEPS if any(budget.nodes for budget in standing) else REFRESH_STEPS
-            return self._plan_of(rows, standing, {}, len(rows) > 1 and self._measures_next(every), start)
+            drafting = any(budget.nodes for budget in standing)
+            every = SETTLED_STEPS if drafting else REFRESH_STEPS
+            teaches = (drafting or len(rows) > 1) and self._measures_next(every)
+            return self._plan_of(rows, standing, {}, teaches, start, self._shared.deciding_share)
         budgets: dict[int, Budget] = {}
         tried: dict[int, int] = {}
         shared: list[tuple[Row, RowState]] = []
@@ -102,19 +106,31 @@ class AdaptivePacing(Pacing):
                     tried[row.request] = alone.tried
             else:
                 shared.append((row, state))
-        together = self._shared.plan(shared, len(rows), sum(budget.nodes for budget in budgets.values()))
+        extra, spread = sum([budget.nodes for budget in budgets.values()]), 0.0
+        began = self._clock()
+        together = self._shared.plan(shared, len(rows), extra)
         for (row, _), budget in zip(shared, together.budgets, strict=True):
             budgets[row.request] = budget
             if together.tried is not None:
                 tried[row.request] = together.tried
-        if together.decided and not self._shared.costs.doubtful:
-            self._shared.decided_in(self._clock() - start, len(shared))
+        if len(shared) > 1 and not self._shared.costs.doubtful:
+            if together.decided:
+                deciding = self._clock() - began
+                self._shared.decided_in(deciding, len(shared))
+                spread = -deciding
+            spread += self._shared.deciding_share
         # A batch's decision stands for several steps, each of which says as much
         teaches = (together.decided or len(shared) > 1) and self._measures_next(SETTLED_STEPS)
-        return self._plan_of(rows, [budgets[row.request] for row in rows], tried, teaches, start)
+        return self._plan_of(rows, [budgets[row.request] for row in rows], tried, teaches, start, spread)
 
     def _plan_of(
-        self, rows: Sequence[Row], budgets: Sequence[Budget], tried: Mapping[int, int], teaches: bool, start: float
+        self,
+        rows: Sequence[Row],
+        budgets: Sequence[Budget],
+        tried: Mapping[int, int],
+        teaches: bool,
+        start: float,
+        spread: float,
     ) -> AdaptivePlan:
         sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()
         return AdaptivePlan(
@@ -123,12 +139,13 @@ class AdaptivePacing(Pacing):
             teaches_costs=teaches,
             sampled=frozenset(sampled),
             seconds=self._clock() - start,
+            spread=spread,
         )
 
     def _begin(self, row: Row) -> RowState:
         """Remember a new request."""
         group = Group(self._sources, self._profile) if row.reproducible else self._shared
-        state = self._states[row.request] = RowState(group)
+        state = self._states[row.request] = RowState(group, row, self._sources)
         return state
 
     def _measures_next(self, every: int) -> bool:
@@ -150,7 +167,7 @@ class AdaptivePacing(Pacing):
                 belief.drift(len(step.tokens))
         if plan.teaches_costs:
             self._learn_costs(plan, steps, asked)
-        seconds = plan.seconds + self._clock() - start
+        seconds = plan.seconds + plan.spread + self._clock() - start
         self._shared.costs.observe_thinking(len(steps), drafting, seconds, tried=bool(plan.tried))
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:

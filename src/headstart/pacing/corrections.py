@@ -192,8 +192,10 @@ class RowWeights:
 
     def observe(self, requests: int, nodes: int, levels: int, experts: int | None) -> bool:
         """A forward of these met so many experts, all layers together. Returns whether anything was learnt."""
+        if experts is None or self._routing.dense:
+            return False
         met = np.array([requests - 1, levels, nodes - levels])
-        if experts is None or self._routing.dense or not met.any():
+        if not met.any():
             return False
         missing = self._missing(1 + float(self._weights @ met), experts)
         share = np.where(met > 0, np.maximum(RUNNING_SHARE, 1 / (1 + self._seen)), 0.0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,21 @@ from headstart.pacing.constants import (
 )
 from headstart.pacing.corrections import Beside, Correction, ForwardTable, RowWeights, Scatter, clipped
 from headstart.theory.costs import DraftCost, StepCosts, late_share
+
+
+class Sizes(NamedTuple):
+    """What drafts of one source cost in a batch, by size, the shallowest first: the first is no draft. All [size]."""
+
+    nodes: NDArray[Any]
+    depths: NDArray[Any]
+    weights: NDArray[Any]
+    """What they count as, in rows of the forward."""
+    own: NDArray[Any]
+    """Seconds of drafting that each request adds."""
+    shared: NDArray[Any]
+    """Seconds of drafting that all of them share."""
+    order: NDArray[Any] | None
+    """Of the sizes as they were given, with none in front; None where they are in that order already."""
 
 
 class CurrentCosts:
@@ -49,7 +64,9 @@ class CurrentCosts:
         self._overhead = costs.overhead
         self._steps = self._last_plain = 0
         self._thinking = [0.0, 0.0], [0.0, 0.0]  # of a row; by whether there are several, and whether any drafts
+        # Kept until one of the costs behind them has moved
         self._drafting: dict[tuple[int, float, bool], NDArray[Any]] = {}
+        self._sizes: dict[tuple[int, int, float, int, bool], Sizes] = {}
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
@@ -108,6 +125,21 @@ class CurrentCosts:
                 known += self.sampled_row * nodes  # of the others it depends on what is accepted
             self._drafting[key] = known
         return known if len(known) == len(nodes) else known[: len(nodes)]
+
+    def sizes(
+        self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: float, requests: int, drawn: bool
+    ) -> Sizes:
+        """What drafts of these sizes, and none, cost in a step of so many requests. rows: as of `shares`."""
+        key = source, len(nodes), rows, requests, drawn
+        known = self._sizes.get(key)
+        if known is None:
+            nodes, depths, order = np.concatenate(([0], nodes)), np.concatenate(([0], depths)), None
+            if (np.diff(depths) < 0).any():  # so that all sizes of at most so many levels stand in front
+                order = depths.argsort(kind="stable")
+                nodes, depths = nodes[order], depths[order]
+            own, shared = self.shares(source, nodes, depths, rows, requests, drawn)
+            known = self._sizes[key] = Sizes(nodes, depths, self.weigh(nodes, depths), own, shared, order)
+        return known
 
     def shares(
         self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: float, requests: int, drawn: bool
@@ -209,8 +241,9 @@ class CurrentCosts:
         Drafts are weighed against it, and a draft that always pays would never let it be seen. As long as steps take
         the time that the profile says, it need not be.
         """
-        due = REFRESH_STEPS * DOUBT / self._forwards.shape[0].variance
-        return self._log_level**2 > DOUBT and self._steps - self._last_plain >= due
+        if self._log_level**2 <= DOUBT:
+            return False
+        return self._steps - self._last_plain >= REFRESH_STEPS * DOUBT / self._forwards.shape[0].variance
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -251,14 +284,19 @@ class CurrentCosts:
         # The shape is that of forwards with nothing beside them
         self._forwards.observe(rows, error if beside is None else None, learn=not first)
         if self._steps % REFRESH_STEPS == 0 or self._steps <= 2 * REFRESH_STEPS:
-            self._drafting.clear()
+            self._forget()
             self._forwards.tabulate()
 
     def observe_experts(self, batch: int, nodes: int, levels: int, experts: int | None) -> None:
         """The forward of so many requests, whose drafts had so many nodes on so many levels, met so many experts, all
         layers together; None where nothing counts them."""
         if self._weights.observe(batch, nodes, levels, experts):
-            self._drafting.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Costs have moved."""
+        self._drafting.clear()
+        self._sizes.clear()
 
     @property
     def _warming_up(self) -> bool:
@@ -296,7 +334,7 @@ class CurrentCosts:
             self._factors[source] = math.exp(correction.value)
             self._drafted[source] += share
             if abs(change) > PRECISION:
-                self._drafting.clear()
+                self._forget()
 
     def observe_ahead(
         self, source: int, depth: int, requests: int, missed: int, seconds: float, drawn: bool = False
@@ -309,7 +347,7 @@ class CurrentCosts:
             whole = self.in_turn(source, depth, requests, drawn) * math.exp(self._log_level)
             waited = seconds / whole if whole > 0 else 0.0
         self._beside[source].observe_draft(waited)
-        self._drafting.clear()
+        self._forget()
 
     def observe_thinking(self, batch: int, drafting: bool, seconds: float, *, tried: bool = False) -> None:
         """Pacing took this long in a step of so many requests, of which some had drafts, or none. tried: whether for a

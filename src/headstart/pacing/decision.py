@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 from headstart.pacing.constants import PRECISION, PRICES
 from headstart.pacing.costs import CurrentCosts
 
+_BETWEEN = np.linspace(0.0, 1.0, PRICES)
+
 
 @dataclass(slots=True)
 class DraftOption:
@@ -92,29 +94,31 @@ def choose(
     least = plain * (1 + PRECISION)
     thinking = costs.thinking(batch, drafting=True)
     if len(rows) == 1:
-        drafts = [(option, _seconds(option, costs, base, sampled[0])) for option in rows[0]]
-        found, nodes = _lone(drafts, batch, plain_step + thinking)
-    elif _hopeless(rows, costs, batch, base, any(sampled), least):
+        found, nodes = _lone(rows[0], costs, batch, base, sampled[0], plain_step + thinking)
+    elif rate <= least and _hopeless(rows, costs, batch, base, any(sampled), least):
         found, nodes = plain, []
     else:
         found, nodes = _Batch(rows, costs, batch, base, sampled, thinking).search(max(rate, least), least)
     return Choice(nodes, found) if found > least else Choice([[0] * len(rows[0])] * len(rows), plain)
 
 
-def _lone(drafts: Sequence[tuple[DraftOption, NDArray[Any]]], batch: int, base: float) -> tuple[float, list[list[int]]]:
+def _lone(
+    options: Sequence[DraftOption], costs: CurrentCosts, batch: int, rows: float, sampled: bool, base: float
+) -> tuple[float, list[list[int]]]:
     """Tokens per second, and nodes by source, of the best drafts of a row that is decided on by itself.
 
     Args:
-        drafts: what each source can draft, and the seconds of each size.
+        rows: of the forward without its drafts.
         base: seconds of a step without drafts.
     """
     least = batch / base * (1 + PRECISION)
     later = tokens = seconds = 0.0  # of the sources that are asked after this one
     nodes = []
-    for option, costs in reversed(drafts):
+    for option in reversed(options):
         size, rate = 0, 0.0
-        if len(costs):
-            rates = (batch + option.gains) / (base + costs)
+        if len(option.nodes):
+            steps = base + _seconds(option, costs, rows, sampled)
+            rates = (batch + option.gains) / steps
             size = int(rates.argmax())
             rate = float(rates[size])
             if option.untried and rate > least:
@@ -122,9 +126,9 @@ def _lone(drafts: Sequence[tuple[DraftOption, NDArray[Any]]], batch: int, base: 
                 rate = float(rates[size])
         if rate > least and rate * (1 + PRECISION) >= later:
             # Where there is one source, a step without a draft of it is a plain one, whatever was decided
-            used = option.coverage if len(drafts) > 1 else 1.0
+            used = option.coverage if len(options) > 1 else 1.0
             tokens += used * (float(option.gains[size]) - tokens)
-            seconds += used * (float(costs[size]) - seconds)
+            seconds += used * (float(steps[size]) - base - seconds)
             nodes.append(int(option.nodes[size]))
         else:
             nodes.append(0)
@@ -136,7 +140,7 @@ def _hopeless(
     rows: Sequence[Sequence[DraftOption]], costs: CurrentCosts, batch: int, base: float, sampled: bool, least: float
 ) -> bool:
     """Whether no drafts of a batch can bring `least` tokens per second: a bound that takes a tenth of the search's
-    time, since most batches of a small model draft nothing.
+    time, since most batches of a small model draft nothing. One that did draft is searched at once.
 
     Each row takes its best draft for itself, at the cheapest price of a further row of the forward and for what only
     this row's drafting adds; that what rows share costs nothing, and that a list drafts whichever source is best.
@@ -178,7 +182,8 @@ class _Batch:
         self._sampled = np.array(sampled)
         widest = [[costs.weigh(each.nodes[-1], each.depths[-1]) for each in row if len(each.nodes)] for row in rows]
         most = base + sum(max(each, default=0) for each in widest)
-        self._prices = np.linspace(*costs.row_prices(base, most), PRICES)
+        cheapest, dearest = costs.row_prices(base, most)
+        self._prices = cheapest + (dearest - cheapest) * _BETWEEN
         self._columns = [
             _Column(options, costs, self._rows, self._sampled, self._prices) for options in zip(*rows, strict=True)
         ]
@@ -201,11 +206,13 @@ class _Batch:
 
     def _at(self, worth: float) -> tuple[float, list[list[int]]]:
         """Tokens per second, and nodes by row and source, of the best drafts at this worth of a second."""
-        later: Any = 0.0
+        later: Any = None
         for column in reversed(self._columns):
             value = column.weigh(worth)
-            column.pass_over(value + PRECISION < later)
-            later = np.maximum(later, value)
+            if later is not None:
+                column.pass_over(value + PRECISION < later)
+                value = np.maximum(later, value)
+            later = value
         costs, drawn = self._costs, int(self._sampled.sum())
         asked = np.ones((PRICES, len(self._sampled)))
         tokens = weights = distributions = np.zeros(PRICES)
@@ -259,35 +266,36 @@ class _Column:
         self.source = widest.source
         self.coverage = np.array([option.coverage for option in options])
         self.catch_up = np.array([option.catch_up for option in options])
-        self._nodes, self._depths = (np.concatenate(([0], each)) for each in (widest.nodes, widest.depths))
-        self._gains = np.full((len(options), len(self._nodes)), -np.inf)  # a row near its end has not all sizes
-        for row, option in enumerate(options):
-            self._gains[row, 0] = 0.0
-            self._gains[row, 1 : len(option.gains) + 1] = option.gains
-        if (np.diff(self._depths) < 0).any():  # so that all sizes of at most so many levels stand in front
-            order = self._depths.argsort(kind="stable")
-            self._nodes, self._depths, self._gains = self._nodes[order], self._depths[order], self._gains[:, order]
-        self._weights = costs.weigh(self._nodes, self._depths)
         drawn = bool(sampled.any())
-        own, self._shared = costs.shares(self.source, self._nodes, self._depths, rows, len(options), drawn)
-        own = own + (self._depths > 0) * self.catch_up[:, None]
+        sizes = costs.sizes(self.source, widest.nodes, widest.depths, rows, len(options), drawn)
+        self._nodes, self._depths, self._weights, own, self._shared, order = sizes
+        self._gains = np.full((len(options), len(self._nodes)), -np.inf)  # a row near its end has not all sizes
+        self._gains[:, 0] = 0.0
+        for row, option in enumerate(options):
+            self._gains[row, 1 : len(option.gains) + 1] = option.gains
+        if order is not None:
+            self._gains = self._gains[:, order]
+        if self.catch_up.any():
+            own = own + (self._depths > 0) * self.catch_up[:, None]
         if drawn:
             each = self._gains.clip(0.0) if costs.point_masses(self.source) else self._nodes
-            own += costs.sampled_row * sampled[:, None] * each
+            own = own + costs.sampled_row * sampled[:, None] * each
         self._own = prices[:, None, None] * self._weights + own
         self._row = np.arange(len(options))
+        self._place = np.arange(len(self._nodes))
+        self._shares_drafting = bool(self._shared.any())
 
     def weigh(self, worth: float) -> NDArray[Any]:
         """Take the size of each row of which most is left when its seconds have been paid for, up to the depth that is
         best for all rows together. Returns the tokens that are left [price, row]."""
         left = self._gains - worth * self._own  # [price, row, size]
         together: Any = 0.0
-        if self._shared.any():
+        if self._shares_drafting:
             shared = worth * self._shared
             # Whether any draft pays the exact costs of the step will tell, so no draft is not among these
             likely = np.maximum.accumulate(left, axis=2) * self.coverage[:, None]
             deepest = 1 + (likely.sum(1) - shared)[:, 1:].argmax(1)
-            left = np.where(np.arange(len(shared)) <= deepest[:, None, None], left, -np.inf)
+            left = np.where(self._place <= deepest[:, None, None], left, -np.inf)
             together = shared[deepest][:, None] / len(self._row)
         self._take(left.argmax(2))
         value: NDArray[Any] = np.maximum(left.max(2) - together, 0.0)

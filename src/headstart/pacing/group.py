@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from headstart.pacing.constants import (
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.probe import Probe, Verdict
-from headstart.pacing.reasons import MEASURING, drafting, not_guessing, probing, resting
+from headstart.pacing.reasons import MEASURING, at_rest, drafting, not_guessing, probing
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.types import Budget, Draft, Step
@@ -52,13 +51,25 @@ class GroupPlan(NamedTuple):
     """The source that is on trial in this step."""
 
 
-class RowState:
-    """One request: what is believed of each source, and how much of the text each has read."""
+class _Resting(NamedTuple):
+    """Why rows of one step draft nothing. Most of a batch share a budget."""
 
-    def __init__(self, group: Group) -> None:
+    batch: int
+    every: int
+    """Steps between two trials."""
+    budgets: dict[tuple[tuple[int, ...], float | None, bool], Budget]
+    """Of these rows, by what there is to say of them."""
+
+
+class RowState:
+    """One request: what is believed of each source, and how much of the text each has read. row: any of its rows."""
+
+    def __init__(self, group: Group, row: Row, sources: Sequence[Source]) -> None:
         self.group = group
         self.beliefs = [Belief(prior) for prior in group.priors]
         self.read = [0] * len(self.beliefs)
+        self.able = [source.may_draft is None or source.may_draft(row) for source in sources]
+        """By source, whether it may be asked: the same for all rows of a request."""
 
     def learn(self, step: Step, sources: Sequence[Source], tried: int | None) -> Asked:
         """Judge the source that drafted. Those that were asked before it had no draft; of later ones nothing is known,
@@ -79,22 +90,25 @@ class RowState:
     def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
         asked: list[int] = []
         unread = 0
-        for place, (source, belief) in enumerate(zip(sources, self.beliefs, strict=True)):
-            nodes = min(step.budget.max_nodes.get(source.name, 0), step.budget.nodes)
+        budget, draft, position = step.budget, step.draft, step.position
+        for place, source in enumerate(sources):
+            nodes = min(budget.max_nodes.get(source.name, 0), budget.nodes)
             if nodes == 0:
                 continue
             asked.append(place)
-            unread = max(unread, step.position - self.read[place] - 2)
-            self.read[place] = step.position
-            drafted = step.draft.source == source.name and len(step.draft) > 0
+            unread = max(unread, position - self.read[place] - 2)
+            self.read[place] = position
+            belief, drafted = self.beliefs[place], draft.source == source.name and len(draft) > 0
             belief.answered(drafted)
             if not drafted:
                 continue
             if belief.prior.trees is not None:
-                belief.learn_tree(step.draft, step.path, nodes)
+                belief.learn_tree(draft, step.path, nodes)
             else:
-                belief.learn(step.draft.guesses_in(step.path), step.draft.guessed_levels)
+                belief.learn(draft.guesses_in(step.path), draft.guessed_levels)
             break
+        if unread or len(draft):
+            self.group.end_lone_decision()
         return Asked(asked, unread)
 
     def _learn_unused(self, draft: Draft, step: Step, sources: Sequence[Source]) -> None:
@@ -113,6 +127,7 @@ class RowState:
         else:
             tested = len(draft)
         belief.learn(right, tested)
+        self.group.end_lone_decision()
 
 
 class Group:
@@ -137,8 +152,13 @@ class Group:
         self._probe = Probe(sources, costs, self.priors, lasting=lasting)
         self._rate = 0.0
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
+        self._alone: dict[tuple[int, float], Budget] = {}  # of an only source: they come over and over again
+        self._resting = _Resting(0, 0, {})
         self._held = self._holds = 0
         self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
+        self.deciding_share = 0.0
+        """Seconds of the last decision for each step in which it is to stand; 0 of one on a lone row, which counts in
+        the step that made it."""
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
@@ -155,6 +175,12 @@ class Group:
     def end_decision(self) -> None:
         """The last decision stands no longer: a request has ended."""
         self._holds = 0
+
+    def end_lone_decision(self) -> None:
+        """The last decision, if it was one on a lone row, stands no longer: a draft was judged, or a source has read
+        what it had not."""
+        if len(self._decided[1]) == 1:
+            self._holds = 0
 
     def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> GroupPlan:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
@@ -179,12 +205,11 @@ class Group:
     def decided_in(self, seconds: float, batch: int) -> None:
         """A decision on so many rows took this long. It then stands until it has taken 0.5% of the time, up to a
         limit: a small model's step takes little longer than a decision."""
-        if batch < 2:
-            return
         known = self._deciding or seconds
         self._deciding = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
         share = self._deciding / self.costs.step_now(batch) / MIN_TIME_SHARE
         self._holds = max(self._holds, min(int(share), REFRESH_STEPS - 1))
+        self.deciding_share = seconds / (1 + self._holds)
 
     def _decision(self, batch: int) -> float:
         """Seconds of a decision on a batch, as costs are: without the level that all of them share."""
@@ -204,52 +229,59 @@ class Group:
         """Budgets of the coming step, those of the steps after it, in which nothing is on trial, and the source that is
         on trial in the coming one."""
         sampled = [not row.sampling.greedy for row, _ in rows]
-        options = [self._options(row, state) for row, state in rows]
+        steps = REFRESH_STEPS if len(rows) > 1 else 1  # for which a decision stands, about
+        options = [self._options(row, state, steps) for row, state in rows]
         choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
         states = [state for _, state in rows]
-        at_rest = functools.cache(functools.partial(self._resting, batch=batch, verdict=verdict))
+        every = max(1, round(verdict.interval_steps))
+        if (batch, every) != self._resting[:2]:  # which moves with the costs that the reasons name
+            self._resting = _Resting(batch, every, {})
         budgets = standing = [
-            self._budget(*each, batch, at_rest) for each in zip(states, options, choice.nodes, sampled, strict=True)
+            self._budget(*each, self._resting) for each in zip(states, options, choice.nodes, sampled, strict=True)
         ]
         if verdict.place is not None:
             budgets = [
                 self._probing(state, mine, nodes, verdict.place, budget.idle) or budget
                 for state, mine, nodes, budget in zip(states, options, choice.nodes, standing, strict=True)
             ]
-        self._holds = self._how_long(standing, verdict)
+        self._holds, self.deciding_share = self._how_long(standing, verdict), 0.0
         return budgets, standing, verdict.place
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
         """Further steps for which these budgets stand: deciding costs as much as a tenth of a small model's step.
 
-        A batch's drafts, and what is drafted after a trial, stand for one step more with every two rows. Drafts of a
-        lone row are decided in every step. "No drafts" stands until the next trial is due, within bounds, and for long
-        where no source could pay even if every guess were right.
+        A batch's drafts, and what is drafted after a trial, stand for one step more with every two rows. Those of a
+        lone row stand until a draft was judged: where an n-gram finds nothing, there is nothing new to decide on.
+        "No drafts" stands until the next trial is due, within bounds, and for long where no source could pay even if
+        every guess were right.
         """
         if len(budgets) > 1 and (verdict.place is not None or any(budget.nodes for budget in budgets)):
             return min(SETTLED_STEPS, len(budgets) // 2)
-        if verdict.place is not None or budgets[0].nodes:
+        if verdict.place is not None:
             return 0
+        if budgets[0].nodes:
+            return SETTLED_STEPS - 1
         if math.isinf(verdict.due_steps):
             return HORIZON_STEPS - 1
         most = REFRESH_STEPS if len(budgets) == 1 else HORIZON_STEPS
         return min(max(SETTLED_STEPS, int(verdict.due_steps)), most) - 1  # the step that decides counts, too
 
-    def _options(self, row: Row, state: RowState) -> list[DraftOption]:
+    def _options(self, row: Row, state: RowState, steps: int) -> list[DraftOption]:
         found, length = [], len(row.tokens)
-        for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
-            gains = belief.gains()
-            if belief.prior.rounds < FIRST_ROUNDS and len(gains):
+        for place, source in enumerate(self._sources):
+            belief = state.beliefs[place]
+            gains, rounds = belief.gains(), belief.prior.rounds
+            if rounds < FIRST_ROUNDS and len(gains):
                 # Of the first guess alone, so that it says whether to draft and not how much
                 gains = np.minimum(gains + gains[0] * (1 / NEW_SOURCE_SHARE - 1), source.depths)
             nodes, depths = source.nodes, source.depths
-            room = row.room if source.may_draft is None or source.may_draft(row) else 0
+            room = row.room if state.able[place] else 0
             if room < source.limit:
                 fit = int(nodes.searchsorted(room, side="right"))
                 nodes, depths, gains = nodes[:fit], depths[:fit], gains[:fit]
-            option = DraftOption(place, belief.coverage, nodes, depths, gains, belief.prior.rounds < PRIOR_ROUNDS)
+            option = DraftOption(place, belief.coverage(steps), nodes, depths, gains, rounds < PRIOR_ROUNDS)
             unread = length - state.read[place] - 2  # a draft always has a token or two to read
             if unread > 0:
                 option.backlog = self.costs.read(place) * unread
@@ -277,28 +309,35 @@ class Group:
         options: Sequence[DraftOption],
         nodes: Sequence[int],
         sampled: bool,
-        batch: int,
-        at_rest: Callable[..., Budget],
+        resting: _Resting,
     ) -> Budget:
         most = max(nodes)
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
-        chances = [round(state.beliefs[place].chance, 2) for place in able]
+        beliefs = state.beliefs
+        if most and len(nodes) == 1:
+            asked = most, round(beliefs[0].chance, 2)
+            return self._alone.get(asked) or self._alone.setdefault(asked, self._of_one(*asked))
         if most:
-            names, sizes = tuple([self._names[place] for place in able]), tuple([nodes[place] for place in able])
-            reason, named = drafting(names, sizes, tuple(chances)), dict(zip(self._names, nodes, strict=True))
-            return Budget(most, reason, named, self._expected_gain(options, nodes, sampled))
-        payable = zip(able, chances, strict=True)
-        useful = [chance for place, chance in payable if self._probe.can_pay(place, batch, sampled)]
-        return at_rest(tuple(able or range(len(nodes))), max(useful, default=None), sampled)
+            parts = [(self._names[place], nodes[place], beliefs[place].chance) for place in able]
+            named = dict(zip(self._names, nodes, strict=True))
+            return Budget(most, drafting(most, parts), named, self._expected_gain(options, nodes, sampled))
+        useful = [
+            round(beliefs[place].chance, 2) for place in able if self._probe.can_pay(place, resting.batch, sampled)
+        ]
+        reason = tuple(able or range(len(nodes))), max(useful, default=None), sampled
+        return resting.budgets.get(reason) or resting.budgets.setdefault(reason, self._rest(*reason, resting))
 
-    def _resting(
-        self, places: tuple[int, ...], chance: float | None, sampled: bool, *, batch: int, verdict: Verdict
-    ) -> Budget:
-        """No drafts, because of what the smallest one of the cheapest of these sources takes. Most rows of a batch
-        share it.
+    def _of_one(self, nodes: int, chance: float) -> Budget:
+        """Of the only source, the guesses of which are so likely to be accepted."""
+        (name,) = self._names
+        return Budget(nodes, drafting(nodes, [(name, nodes, chance)]), {name: nodes})
+
+    def _rest(self, places: tuple[int, ...], chance: float | None, sampled: bool, resting: _Resting) -> Budget:
+        """No drafts, because of what the smallest one of the cheapest of these sources takes.
 
         chance: of the likeliest guess, of the sources that could pay at all; None where there are none.
         """
+        batch = resting.batch
         costs, sizes = self.costs, [self._sources[place].smallest for place in places]
         drafts = [costs.draft(place, depth, batch, sampled) for place, (_, depth) in zip(places, sizes, strict=True)]
         draft, (least, depth) = min(zip(drafts, sizes, strict=True))
@@ -306,13 +345,11 @@ class Group:
         step = costs.step(batch, base, batch * sampled)
         checking = costs.step(batch, base + batch * costs.weigh(least, depth), rows * sampled)
         prices = checking / step, draft / step, costs.thinking(batch, drafting=True) / step
-        reason = resting(chance, least, rows, prices, verdict.interval_steps)
+        reason = at_rest(chance, least, rows, prices, resting.every)
         return Budget(0, reason, dict.fromkeys(self._names, 0), idle=not_guessing(reason))
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:
-        """What each source that may draft should bring, where there are several."""
-        if len(nodes) == 1:
-            return {}
+        """What each source that may draft should bring."""
         found = {}
         for source, option, most in zip(self._sources, options, nodes, strict=True):
             seconds = self.costs.draft(option.source, source.levels(most), 1, sampled) if most else 0.0

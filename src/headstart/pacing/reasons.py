@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
 
 from headstart.base.words import counted
 
 MEASURING = "K=0: measuring plain decoding, because steps take other times than this machine's profile says"
 
 
-@lru_cache  # it is asked for in every step, and seldom changes
-def drafting(names: tuple[str, ...], nodes: tuple[int, ...], chances: tuple[float, ...]) -> str:
-    """nodes, chances: by source; the chance is that of a guess that follows nothing but true text."""
-    most = max(nodes)
-    if len(names) == 1:
-        return f"K={most}: guesses are accepted at {chances[0]:.2f}"
-    parts = [
-        f"{name} {each or 'off'} (accepted at {chance:.2f})"
-        for name, each, chance in zip(names, nodes, chances, strict=True)
-    ]
+def drafting(most: int, sources: Sequence[tuple[str, int, float]]) -> str:
+    """most: nodes. sources: the name and nodes of each that may be asked, and the chance of a guess of it that follows
+    nothing but true text."""
+    if len(sources) == 1:
+        return f"K={most}: guesses are accepted at {sources[0][2]:.2f}"
+    parts = [f"{name} {nodes or 'off'} (accepted at {chance:.2f})" for name, nodes, chance in sources]
     return f"K={most}: {', '.join(parts)}"
 
 
@@ -26,7 +22,7 @@ def probing(nodes: int, name: str, chance: float) -> str:
     return f"K={nodes}: probing {name}, last believed to be accepted at {chance:.2f}"
 
 
-def resting(chance: float | None, nodes: int, rows: int, costs: tuple[float, float, float], every: float) -> str:
+def at_rest(chance: float | None, nodes: int, rows: int, costs: tuple[float, float, float], every: int) -> str:
     """chance: of the sources that could pay at all, if there are any. nodes: of the smallest draft. rows: of the
     forward with it. costs: of that forward, of the draft and of deciding, in baseline steps."""
     checking, draft, deciding = costs
@@ -36,7 +32,7 @@ def resting(chance: float | None, nodes: int, rows: int, costs: tuple[float, flo
         return f"K=0: {price}: too much even if every guess were right"
     return (
         f"K=0: {price}: at an acceptance of {chance:.2f} a draft of {nodes} costs more than it gives; "
-        f"probing every {counted(max(1, round(every)), 'step')}"
+        f"probing every {counted(every, 'step')}"
     )
 
 
