@@ -93,7 +93,11 @@ class Output:
     stop: the stop string before which the text ended; None where it ended otherwise.
     saved: what speculation saved, where a server measured it; None elsewhere.
 
-    Pass this `seed` to reproduce the text; the draft lengths must be the same (see docs/concepts/pacing.md).
+    A request that is sent again with this `seed` has the same text under rule "coupled", and under "auto", the default,
+    where it had the seed the first time. Where a request had none, "auto" has judged it by rule "exact" and judges it by
+    "coupled" when it comes with its seed, so that the text differs, unless nothing was drawn: by a drafter that copies,
+    for example, or at temperature 0. Load the engine with rule "coupled" to have every text again. Under "exact" the
+    lengths of the drafts must be the same, too (docs/concepts/pacing.md).
     """
 
     text: str
