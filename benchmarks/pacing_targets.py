@@ -7,8 +7,9 @@ In one process: every side has an engine of its own on the target's weights, and
 that a machine whose speed changes from second to second changes it for all of them. A side is measured while its batch
 is full: from the step in which the last prompt has been read until it has written so many tokens a request, and no
 request of it ends before that. So all sides are measured by as many tokens in as many rows, and not by the row that
-happens to end last. With seeds a pair's sides have the same ones, and then the very texts of plain decoding at every
-temperature; under --rule exact this holds of drafters that do not draw alone. A ratio is the median over pairs of one batch of prompts each.
+happens to end last. With seeds a pair's sides have the same ones, and so the very texts of plain decoding at every
+temperature; under --rule exact only drafters that do not draw have them. A ratio is the median over pairs of one batch
+of prompts each.
 
 Also told: the microseconds of a step by part. With --cpu-time the engine and this script read the process's CPU time in
 place of the wall clock, on one thread: what an idle machine would show is then told on a busy one, as far as caches and
@@ -112,9 +113,7 @@ class Bench:
             drafter = "auto" if name == "auto" else name.split(",")
             engines = {PLAIN: self.plain, ADAPTIVE: target.engine(drafter, rule=args.rule, max_batch_size=slots)}
             for k in args.lengths:
-                engines[f"K={k}"] = target.engine(
-                    drafter, rule=args.rule, max_batch_size=slots, pacing=FixedPacing(k)
-                )
+                engines[f"K={k}"] = target.engine(drafter, rule=args.rule, max_batch_size=slots, pacing=FixedPacing(k))
             self._sides[name] = {side: Side(engine) for side, engine in engines.items()}
         tokenizer = self.plain.tokenizer
         items = read_prompts(None, args.prompts) if args.prompts else [PromptItem(prompt) for prompt in PROMPTS]

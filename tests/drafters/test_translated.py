@@ -374,7 +374,7 @@ def test_models_that_know_one_text_in_different_words(
     prompts = [list(target(TEXT[:end])["input_ids"]) for end in ends]
     expected = generated(model, prompts)
     drafter = drafter_of(other, target, draft, method=method, length=256)
-    engine = run(model, target, drafter, num_speculative_tokens=k, length=256, rule="exact")
+    engine = run(model, target, drafter, num_speculative_tokens=k, length=256)
     outs = engine.generate(prompts, hs.Sampling(max_tokens=NEW))
     assert [out.tokens for out in outs] == expected
     warm = engine.generate(prompts, [hs.Sampling(max_tokens=NEW, temperature=0.3, seed=i) for i in range(5)])
@@ -500,7 +500,7 @@ def test_point_masses_leave_a_seeds_text_alone(run: Callable[..., Any]) -> None:
     texts = set()
     for k in (0, 2, 5):
         drafter = drafter_of(random_lm(len(draft), seed=4), target, draft, method="text")
-        engine = run(random_lm(len(target)), target, drafter, num_speculative_tokens=k, rule="exact")
+        engine = run(random_lm(len(target)), target, drafter, num_speculative_tokens=k)
         texts.add(engine.generate(list(target("The quick")["input_ids"]), sampling).tokens)
     assert len(texts) == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,10 @@ SEEDED: tuple[dict[str, Any], ...] = (
 
 
 @pytest.fixture
-def drawn_seeds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def drawn_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seeds of requests that have none follow each other, so that what passes goes on passing."""
     found = itertools.count(10**6)
     monkeypatch.setattr(intake.secrets, "randbits", lambda _: next(found))
-    yield
 
 
 @pytest.mark.parametrize(

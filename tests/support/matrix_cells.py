@@ -638,9 +638,9 @@ acceptance, penalties that do not see the draft, ends overlooked in a block, and
 
 {tables}## Rule "auto"
 
-Under the default rule a request with a seed is judged by "coupled" and one without by "exact". Both kinds are in turns in
-the same batches here, with the settings {mixed}: each cell holds what the tables above say of
-it. The drafters are {quick}.
+Under the default rule a request with a seed is judged by "coupled" and one without by "exact". Both kinds come in turns
+in the same batches here, and each cell is tested as in the tables above. The settings are {mixed}.
+The drafters are {quick}.
 
 ## Every architecture
 

@@ -37,9 +37,7 @@ class Scheduler:
         states_matter: whether the drafter looks at hidden states, and so must be shown where a kept text ends.
     """
 
-    def __init__(
-        self, cache: Slots, *, chunks: Chunks, drafts_matter: bool, states_matter: bool
-    ) -> None:
+    def __init__(self, cache: Slots, *, chunks: Chunks, drafts_matter: bool, states_matter: bool) -> None:
         self.chunks = chunks
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []

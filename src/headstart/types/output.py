@@ -94,9 +94,9 @@ class Output:
     saved: what speculation saved, where a server measured it; None elsewhere.
 
     A request that is sent again with this `seed` has the same text under rule "coupled", and under "auto", the default,
-    where it had the seed the first time. Where a request had none, "auto" has judged it by rule "exact" and judges it by
-    "coupled" when it comes with its seed, so that the text differs, unless nothing was drawn: by a drafter that copies,
-    for example, or at temperature 0. Load the engine with rule "coupled" to have every text again. Under "exact" the
+    where it had the seed the first time. Where it had none, "auto" has judged it by rule "exact" and judges it by
+    "coupled" when it comes again with the seed: the text then differs, unless the drafter draws nothing, as those that
+    copy, or the temperature is 0. Load the engine with rule "coupled" to have every text again. Under "exact" the
     lengths of the drafts must be the same, too (docs/concepts/pacing.md).
     """
 

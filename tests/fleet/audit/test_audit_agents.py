@@ -27,7 +27,9 @@ Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 
 
 @contextmanager
-def fake(answer: Answer, *, ours: bool = True, rule: str = "coupled", others: Mapping[str, Answer] = {}) -> Iterator[str]:
+def fake(
+    answer: Answer, *, ours: bool = True, rule: str = "coupled", others: Mapping[str, Answer] = {}
+) -> Iterator[str]:
     """The address of a server of chat completions.
 
     ours: whether it says that it is headstart's, of this rule. others: by path, its other interfaces.

@@ -54,7 +54,10 @@ def audit(engine: hs.Engine, *samplings: Sampling, knows_draft: bool = True, **o
 def pair(load: Load, tiny: Tiny) -> Callable[..., hs.Engine]:
     """A target and a draft that is right about half the time."""
     return lambda **options: load(
-        "llama", tiny("llama", noise=0.03), max_batch_size=16, **{"rule": "exact", "num_speculative_tokens": 4, **options}
+        "llama",
+        tiny("llama", noise=0.03),
+        max_batch_size=16,
+        **{"rule": "exact", "num_speculative_tokens": 4, **options},
     )
 
 

@@ -61,7 +61,8 @@ class Arm:
 class Workload:
     """What to run: units of prompts (one, or a batch that runs at once), and how.
 
-    compared: whether texts of arms must be the same as the plain arm's (greedy, or with a seed under a rule other than "exact").
+    compared: whether texts of arms must be the same as the plain arm's (greedy, or with a seed where the
+        rule is not "exact").
     """
 
     prompts: Sequence[Any]
