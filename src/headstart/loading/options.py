@@ -141,8 +141,8 @@ class EngineOptions:
 
     rule: EngineRule = _engine(
         "auto", "How drafts are verified: 'exact' accepts the most; with 'coupled' a seed gives the same text under "
-        "any drafter, or none; 'auto' is 'coupled' for requests with a seed and 'exact' for all others. None of them "
-        "changes the distribution of the text.",
+        "any drafter, or none; 'auto' is 'coupled' for requests with a seed and 'exact' for all others. The "
+        "distribution of the text is the same with each.",
     )  # fmt: skip
     num_speculative_tokens: int | None = _engine(
         None, "The most tokens drafted per step (K); 0 drafts none. Default: as pacing and drafter decide.",
