@@ -83,7 +83,9 @@ def main() -> None:
     console = Console()
     provenance = Provenance.now()
     target = hs.Target(args.target, dtype=args.dtype, quantize=args.quantize)
-    options: dict[str, Any] = {"pacing": "fixed", "num_speculative_tokens": args.k, "max_batch_size": 1}
+    options: dict[str, Any] = {
+        "rule": "exact", "pacing": "fixed", "num_speculative_tokens": args.k, "max_batch_size": 1
+    }  # fmt: skip
     engines = {"plain": target.engine("none", max_batch_size=1), "in turn": target.engine(args.drafter, **options)}
     for branches in args.branches:
         ahead = hs.Ahead(args.drafter, branches=branches, always=True)

@@ -131,6 +131,7 @@ class Bench:
         pacing = "adaptive" if contender.fixed is None else FixedPacing(contender.fixed)
         return self.target.engine(
             list(contender.drafter),
+            rule="exact",
             max_batch_size=1,
             pacing=pacing,
             suffix_store="auto" if contender.store else None,

@@ -7,8 +7,9 @@ In one process: every side has an engine of its own on the target's weights, and
 that a machine whose speed changes from second to second changes it for all of them. A side is measured while its batch
 is full: from the step in which the last prompt has been read until it has written so many tokens a request, and no
 request of it ends before that. So all sides are measured by as many tokens in as many rows, and not by the row that
-happens to end last. With seeds a pair's sides have the same ones, and a drafter that does not draw then has the very
-texts of plain decoding, at every temperature. A ratio is the median over pairs of one batch of prompts each.
+happens to end last. With seeds a pair's sides have the same ones, and so the very texts of plain decoding at every
+temperature; under --rule exact only drafters that do not draw have them. A ratio is the median over pairs of one batch
+of prompts each.
 
 Also told: the microseconds of a step by part. With --cpu-time the engine and this script read the process's CPU time in
 place of the wall clock, on one thread: what an idle machine would show is then told on a busy one, as far as caches and
@@ -110,9 +111,9 @@ class Bench:
         self._sides: dict[str, dict[str, Side]] = {}
         for name in args.drafters:
             drafter = "auto" if name == "auto" else name.split(",")
-            engines = {PLAIN: self.plain, ADAPTIVE: target.engine(drafter, max_batch_size=slots)}
+            engines = {PLAIN: self.plain, ADAPTIVE: target.engine(drafter, rule=args.rule, max_batch_size=slots)}
             for k in args.lengths:
-                engines[f"K={k}"] = target.engine(drafter, max_batch_size=slots, pacing=FixedPacing(k))
+                engines[f"K={k}"] = target.engine(drafter, rule=args.rule, max_batch_size=slots, pacing=FixedPacing(k))
             self._sides[name] = {side: Side(engine) for side, engine in engines.items()}
         tokenizer = self.plain.tokenizer
         items = read_prompts(None, args.prompts) if args.prompts else [PromptItem(prompt) for prompt in PROMPTS]
@@ -214,6 +215,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 8, 16])
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0])
     parser.add_argument("--seeds", choices=list(SEEDS), default="without", help="at temperatures above 0")
+    parser.add_argument("--rule", choices=["auto", "exact", "coupled"], default="auto", help="of the sides that draft")
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--new-tokens", type=int, default=96, help="of a request, on average over a batch")
@@ -247,6 +249,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     "prompts": args.prompts.name if args.prompts else "of the demo",
                     "new_tokens": args.new_tokens,
                     "clock": "CPU time of the process" if args.cpu_time else "wall",
+                    "rule": args.rule,
                     "engine": bench.plain.describe() | {"target": Path(args.target).resolve().name},
                     "tables": tables,
                     "provenance": asdict(provenance),

@@ -54,7 +54,7 @@ def beginnings(texts: list[str], count: int, seed: int) -> list[str]:
 
 def in_use(options: argparse.Namespace, prompts: list[str]) -> dict[str, Any]:
     """What the engine counts while it completes the prompts, by temperature."""
-    engine = hs.load(options.target, drafter=options.draft, num_speculative_tokens=options.k)
+    engine = hs.load(options.target, drafter=options.draft, num_speculative_tokens=options.k, rule="exact")
     result: dict[str, Any] = {"prompts": len(prompts), "k": options.k, "max_tokens": options.max_tokens}
     for temperature in TEMPERATURES:
         sampling = [

@@ -42,7 +42,9 @@ KINDS = {
 
 def engine() -> hs.Engine:
     """The bundled target with its draft model, at a fixed draft length."""
-    return hs.load(target="bundled", drafter="bundled", dtype="float32", num_speculative_tokens=K, pacing="fixed")
+    return hs.load(
+        target="bundled", drafter="bundled", dtype="float32", rule="exact", num_speculative_tokens=K, pacing="fixed"
+    )
 
 
 def texts(engine: hs.Engine, prompt: str, seeds: range | list[int]) -> list[dict[str, Any]]:

@@ -103,7 +103,7 @@ PAIRS = 21
 
 def engine_of(target: hs.Target, recording: Recording, **options: Any) -> hs.Engine:
     """Drafts of one length, so that nothing depends on a clock."""
-    return target.engine(drafter=recording.drafter, pacing="fixed", **recording.options, **options)
+    return target.engine(drafter=recording.drafter, rule="exact", pacing="fixed", **recording.options, **options)
 
 
 def recorded(target: hs.Target, recording: Recording, note: str = "") -> list[dict[str, Any]]:

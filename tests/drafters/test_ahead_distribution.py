@@ -91,7 +91,7 @@ def sampled(
     target = hs.load(path, "none", dtype="float32", max_length=32, max_batch_size=1).target
     inner = DraftModel(near(root), name="near", vocab_size=VOCAB, slots=50)
     drafter = AheadDrafter(Ahead(inner, always=True, branches=branches, **options), scripted(idles))
-    engine = assemble(target, drafter=drafter, max_batch_size=50, num_speculative_tokens=3)
+    engine = assemble(target, drafter=drafter, rule="exact", max_batch_size=50, num_speculative_tokens=3)
     steps: list[hs.Step] = []
     engine.subscribe(steps.append)
     samplings = [

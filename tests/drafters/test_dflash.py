@@ -185,7 +185,7 @@ def test_drafts_are_those_of_the_formulas_and_cost_one_forward(
     """Prompts in pieces, requests that join and leave; every node's distribution, and greedy chains."""
     target = eagle_heads.target(root)
     plain = Plain(write(folder, form, kind=kind, draft_vocab=13), target)
-    engine = engine_of(target, folder, tree, budget=BLOCK)
+    engine = engine_of(target, folder, tree, budget=BLOCK, rule="exact")
     head = engine.drafter.head  # type: ignore[union-attr]
     asked: list[int] = []
     guess = head.guess

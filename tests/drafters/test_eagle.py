@@ -269,7 +269,7 @@ def test_q_is_the_distribution_each_node_was_drawn_from(
 ) -> None:
     target = eagle_heads.target(root)
     plain = Plain(write(folder, "eagle3", draft_vocab=13), target)
-    engine = engine_of(target, folder, tree, budget=7)
+    engine = engine_of(target, folder, tree, budget=7, rule="exact")
     drafts = recorded(engine)
     engine.generate(list(PROMPTS[:3]), [Sampling(max_tokens=10, temperature=0.8, seed=s) for s in range(3)])
     checked = 0

@@ -99,7 +99,7 @@ def test_drafts_are_those_of_the_formulas_and_cost_one_forward(
     """Greedy chains, and the distributions of drawn ones; prompts in pieces, requests that join and leave."""
     target = eagle_heads.target(root)
     plain = Plain(write(folder, form, layers=2, masked=True, rank=rank, draft_vocab=13), target)
-    engine = engine_of(target, folder, tree, budget=K)
+    engine = engine_of(target, folder, tree, budget=K, rule="exact")
     head = engine.drafter.head  # type: ignore[union-attr]
     calls: list[int] = []
     run = head.run

@@ -122,7 +122,7 @@ def test_ahead_of_the_target_it_drafts_what_it_drafts_in_turn(
     sampling = hs.Sampling(max_tokens=NEW, temperature=1.0, seed=5)
     texts, accepted = [], []
     for name in (str(folder), f"ahead:{folder}"):
-        engine = load("llama", name, pacing="fixed", num_speculative_tokens=3, max_batch_size=3)
+        engine = load("llama", name, rule="exact", num_speculative_tokens=3, max_batch_size=3)
         outs = engine.generate([list(prompt) for prompt in prompts()], sampling)
         texts.append([out.tokens for out in outs])
         accepted.append(sum(out.stats.accepted for out in outs))

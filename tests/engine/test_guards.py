@@ -205,7 +205,7 @@ class Partial(Drafter):
 def test_a_vocabulary_that_names_no_tokens_or_one_twice_is_contained(
     vocabulary: Sequence[int], width: int, reason: str | None, tiny: Callable[..., str]
 ) -> None:
-    engine = hs.Target(tiny("llama")).engine(Partial(vocabulary, width), pacing=FixedPacing(2))
+    engine = hs.Target(tiny("llama")).engine(Partial(vocabulary, width), rule="exact", pacing=FixedPacing(2))
     out = engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW, temperature=1.0, seed=1))
     assert len(out.tokens) == NEW or out.finish_reason == "stop"
     error = out.stats.speculation.error

@@ -10,6 +10,7 @@ passes goes on passing.
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections import defaultdict
@@ -26,6 +27,7 @@ from support.matrix_cells import (
     ACROSS,
     ALARM,
     ENTRIES,
+    MIXED,
     PROMPTS,
     REFUSALS,
     RULES,
@@ -43,12 +45,13 @@ from support.matrix_targets import ARCHITECTURES, Architecture
 
 import headstart as hs
 from headstart.drafters import capabilities
-from headstart.engine import judging, scheduler
+from headstart.engine import intake, judging, scheduler
+from headstart.engine.intake import rule_of
 from headstart.engine.request import Request
 from headstart.model import int4, prefixes
 from headstart.rule.distribution import SamplingRow, token_logprobs
 from headstart.rule.noise import Noise, Purpose
-from headstart.types import Draft, Output, Rule, Sampling, Step, Verdict
+from headstart.types import Draft, EngineRule, Output, Rule, Sampling, Step, Verdict
 
 DOCS = Path(__file__).parents[2] / "docs" / "exactness-matrix.md"
 
@@ -113,7 +116,7 @@ def requests(entry: Entry, settings: Sequence[Setting]) -> list[Asked]:
     return found
 
 
-def run(shop: Workshop, entry: Entry, rule: Rule, asked: Sequence[Asked], slots: int = SLOTS) -> list[Done]:
+def run(shop: Workshop, entry: Entry, rule: EngineRule, asked: Sequence[Asked], slots: int = SLOTS) -> list[Done]:
     """Generate all of it in one call, and audit the caches afterwards."""
     if len({each.setting.adaptive for each in asked}) > 1:
         parts = [[each for each in asked if each.setting.adaptive is adaptive] for adaptive in (False, True)]
@@ -125,12 +128,13 @@ def run(shop: Workshop, entry: Entry, rule: Rule, asked: Sequence[Asked], slots:
         outs = made.generate([list(each.prompt) for each in asked], [each.sampling for each in asked], wishes)
     assert all(out.stats.speculation.error is None for out in outs), "a drafter failed"
     steps = [tuple(step for step in rounds[number] if step.tokens) for number in sorted(rounds)]
-    free = rule == "exact" or not capabilities.draws(made.drafter)
-    return [Done(*each, free) for each in zip(asked, outs, steps, strict=True)]
+    point_masses = not capabilities.draws(made.drafter)
+    free = [point_masses or rule_of(each.sampling, rule) == "exact" for each in asked]
+    return [Done(*each) for each in zip(asked, outs, steps, free, strict=True)]
 
 
 @contextmanager
-def engine(shop: Workshop, entry: Entry, rule: Rule, slots: int, *, adaptive: bool) -> Iterator[hs.Engine]:
+def engine(shop: Workshop, entry: Entry, rule: EngineRule, slots: int, *, adaptive: bool) -> Iterator[hs.Engine]:
     made = shop.engine(entry, rule, slots, adaptive=adaptive)
     yield made
     caches = [made.cache]
@@ -290,6 +294,23 @@ def test_settings_where_texts_are_kept(
     assert sum(warm) > len(warm) / 2
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(each, marks=() if each.name == "draft LM, tree sampled" else pytest.mark.slow)
+        for each in ENTRIES
+        if each.quick
+    ],
+    ids=lambda entry: entry.name,
+)
+def test_rule_auto(entry: Entry, shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests with a seed and without in the same batches, each judged by its own rule."""
+    drawn = itertools.count(10**6)  # the seeds of those without one follow each other, too
+    monkeypatch.setattr(intake.secrets, "randbits", lambda _: next(drawn))
+    done = check_cells(entry, "auto", shop, [each for each in SETTINGS if each.name in MIXED])
+    assert len({rule_of(each.asked.sampling, "auto") for each in done if not each.asked.sampling.greedy}) == 2
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
 @pytest.mark.parametrize("rule", RULES)
@@ -303,9 +324,14 @@ def test_every_setting_on_a_gpu(entry: Entry, rule: Rule, gpu_shop: Workshop) ->
 
 
 def check_cells(
-    entry: Entry, rule: Rule, shop: Workshop, settings: Sequence[Setting] = SETTINGS, *, blocks: bool = True
+    entry: Entry, rule: EngineRule, shop: Workshop, settings: Sequence[Setting] = SETTINGS, *, blocks: bool = True
 ) -> list[Done]:
     asked = requests(entry, settings)
+    if rule == "auto":  # the other half of them has no seed
+        asked = [
+            replace(each, sampling=replace(each.sampling, seed=None)) if number % 2 else each
+            for number, each in enumerate(asked)
+        ]
     done = run(shop, entry, rule, asked)
     wrong = {}
     whole = Evidence()

@@ -389,7 +389,7 @@ def test_drafters_with_weights_of_their_own(kind: str, seeded: bool, root: Path)
             "eagle-3": lambda: shop.eagle(3, "none"),
             "translated": lambda: shop.translated("intersection"),
         }[kind]()
-        return assemble(shop.target, drafter=drafter, max_batch_size=2, prefix_cache=keeps)
+        return assemble(shop.target, drafter=drafter, rule="exact", max_batch_size=2, prefix_cache=keeps)
 
     cold, warm = make(False), make(True)
     prompt = [1, 3, 2, 1, 0, 5, 6, 0, 5, 7, 3, 2, 1, 4, 7, 6, 3, 2, 2, 1]

@@ -154,7 +154,9 @@ def test_a_seed_gives_one_text_in_every_batch(runner: Callable[..., ModelRunner]
 
     def engine(slots: int) -> hs.Engine:
         made = stack(runner(*GUESSES), NgramDrafter(), slots)
-        return assemble(target, drafter=made, pacing="fixed", num_speculative_tokens=3, max_batch_size=slots)
+        return assemble(
+            target, drafter=made, rule="exact", pacing="fixed", num_speculative_tokens=3, max_batch_size=slots
+        )
 
     samplings = [Sampling(max_tokens=12, temperature=1.0, seed=n) for n in range(8)]
     together = engine(8).generate([list(PROMPT)] * 8, samplings)

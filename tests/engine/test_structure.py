@@ -225,7 +225,7 @@ def test_in_a_list_too_a_drafter_guesses_behind_what_is_certain(target: hs.Targe
 
 
 def test_drawn_drafts_that_know_no_grammar_are_refused_and_hurt_nothing(target: hs.Target) -> None:
-    out = target.engine(Careless(), pacing="fixed").generate(PROMPT, wanted(temperature=1.0, seed=2))
+    out = target.engine(Careless(), rule="exact", pacing="fixed").generate(PROMPT, wanted(temperature=1.0, seed=2))
     assert out.stats.speculation.error is None
     assert set(json.loads(out.text)) == {"name", "list"}
 

@@ -13,7 +13,7 @@ from headstart.drafters import Drafter, capabilities
 from headstart.drafters.ahead import AheadDrafter
 
 PROMPTS = [[5, 9, 12], [7, 3, 3, 8, 41]]
-FIXED: dict[str, Any] = {"pacing": "fixed", "dtype": "float32", "num_speculative_tokens": 3}
+FIXED: dict[str, Any] = {"pacing": "fixed", "dtype": "float32", "num_speculative_tokens": 3, "rule": "exact"}
 
 
 def texts(engine: hs.Engine) -> list[tuple[int, ...]]:

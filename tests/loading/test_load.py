@@ -311,7 +311,7 @@ def test_describe_and_plain(load: Any, tiny: Callable[..., str]) -> None:
     engine = load("llama", tiny("llama", noise=0.02))
     facts = engine.describe()
     assert facts["dtype"] == "float32"
-    assert facts["rule"] == "exact"
+    assert facts["rule"] == "auto"
     plain = engine.plain()
     assert plain.drafter_name == "none"
     out = plain.generate([5, 6], hs.Sampling(max_tokens=8))

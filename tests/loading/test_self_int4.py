@@ -50,7 +50,9 @@ def test_eight_bits_in_groups_are_nearer_than_four_and_say_what_they_are(tiny: C
 @pytest.mark.parametrize("drafter", ["self-int4", "self-int4(ngram)"])
 def test_a_seeds_text_depends_on_no_other_prompt(drafter: str, tiny: Callable[..., str]) -> None:
     """A copy of the target could take over what it has read; in which step that is depends on who reads beside it."""
-    engine = Target(tiny("llama")).engine(drafter, prefill_chunk=16, pacing="fixed", num_speculative_tokens=3)
+    engine = Target(tiny("llama")).engine(
+        drafter, rule="exact", prefill_chunk=16, pacing="fixed", num_speculative_tokens=3
+    )
     prompt, beside = [3 + n % 20 for n in range(18)], [5 + n % 11 for n in range(15)]
     for seed in range(4):
         sampling = hs.Sampling(max_tokens=12, temperature=1.0, seed=seed, ignore_eos=True)

@@ -107,7 +107,7 @@ def test_a_seed_gives_one_text_whatever_else_runs(tiny: Callable[..., str], load
     near = tiny("llama", noise=0.02)
     lengths, texts = set(), set()
     for options in ({}, {"max_batch_size": 2}, {"prefill_chunk": 3}):
-        engine = cheap(load("llama", ["ngram", near], **options))
+        engine = cheap(load("llama", ["ngram", near], rule="exact", **options))
         for others in ([], [[9] * 20, [3, 4]], [[8, 9, 8, 9, 8]] * 3, []):
             steps = steps_of(engine)
             requests = [engine.submit(other, hs.Sampling(max_tokens=30, temperature=0.5)) for other in others]
@@ -122,7 +122,7 @@ def test_a_seed_gives_one_text_whatever_else_runs(tiny: Callable[..., str], load
 
 
 def test_unseeded_and_greedy_rows_are_not_pinned(tiny: Callable[..., str], load: Callable[..., hs.Engine]) -> None:
-    """Nor is anything where lengths leave the text alone: point masses, and rule coupled."""
+    """Nor is anything where lengths leave the text alone: point masses, and the rules that couple a seed."""
     seen: list[bool] = []
 
     class Spy(AdaptivePacing):
@@ -132,11 +132,13 @@ def test_unseeded_and_greedy_rows_are_not_pinned(tiny: Callable[..., str], load:
 
     warm = {"temperature": 1.0, "max_tokens": 3}
     cases: list[tuple[dict[str, Any], hs.Sampling, bool]] = [
-        ({}, hs.Sampling(seed=1, **warm), True),
-        ({}, hs.Sampling(**warm), False),
-        ({}, hs.Sampling(seed=1, max_tokens=3), False),
+        ({"rule": "exact"}, hs.Sampling(seed=1, **warm), True),
+        ({"rule": "exact"}, hs.Sampling(**warm), False),
+        ({"rule": "exact"}, hs.Sampling(seed=1, max_tokens=3), False),
+        ({"rule": "auto"}, hs.Sampling(seed=1, **warm), False),
+        ({"rule": "auto"}, hs.Sampling(**warm), False),
         ({"rule": "coupled"}, hs.Sampling(seed=1, **warm), False),
-        ({"drafter": "ngram"}, hs.Sampling(seed=1, **warm), False),
+        ({"rule": "exact", "drafter": "ngram"}, hs.Sampling(seed=1, **warm), False),
     ]
     for options, sampling, pinned in cases:
         engine = load("llama", **{"drafter": tiny("llama", noise=0.02), **options})

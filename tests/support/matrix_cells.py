@@ -44,7 +44,7 @@ from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing
-from headstart.types import Drafting, Rule, Sampling, Structure
+from headstart.types import Drafting, EngineRule, Rule, Sampling, Structure
 from support.matrix_distributions import EOS, LETTERS, VOCAB, Text, tokenizer
 from support.matrix_targets import ARCHITECTURES, CONTEXT, HEADS, LLAMA, WIDTH, Architecture
 from support.scripted_worker import scripted
@@ -167,7 +167,7 @@ class Workshop:
         self.width = int(self.target.config.hidden_size)
         self.slots = 1
 
-    def engine(self, entry: Entry, rule: Rule, slots: int, *, adaptive: bool = False) -> hs.Engine:
+    def engine(self, entry: Entry, rule: EngineRule, slots: int, *, adaptive: bool = False) -> hs.Engine:
         """A new engine for so many requests at a time. It drafts what the entry says in every step, or as pacing
         decides."""
         self.slots = slots
@@ -636,7 +636,13 @@ of the drafter were accepted and some rejected. The last two columns run under a
 The tests are tested too. Wrong rules that engines have had are planted and must be found: resampling from p, typical
 acceptance, penalties that do not see the draft, ends overlooked in a block, and others.
 
-{tables}## Every architecture
+{tables}## Rule "auto"
+
+Under the default rule a request with a seed is judged by "coupled" and one without by "exact". Both kinds come in turns
+in the same batches here, and each cell is tested as in the tables above. The settings are {mixed}.
+The drafters are {quick}.
+
+## Every architecture
 
 The target in the tables above is a tiny Llama. Each drafter is also tested with each of the targets below, in both
 batch shapes, and under one of the two rules in turn. The texts are greedy, plain and with a frequency penalty; if the
@@ -659,6 +665,10 @@ typed error with the reason. These errors are tested as well.
 """
 
 
+MIXED = ("greedy", "T=1", "penalties", "EOS in a block", "T=1, adaptive pacing")
+"""Settings whose requests run under rule "auto", too."""
+
+
 def table() -> str:
     """The page."""
     lengths = ", ".join(str(len(prompt)) for prompt in PROMPTS[:-1]) + f" and {len(PROMPTS[-1])}"
@@ -677,6 +687,8 @@ def table() -> str:
         slots=SLOTS,
         lengths=lengths,
         tables=tables,
+        mixed=", ".join(f'"{name}"' for name in MIXED),
+        quick=", ".join(f'"{entry.name}"' for entry in ENTRIES if entry.quick),
         architectures="\n".join(map(_row, ARCHITECTURES)),
         refusals=refusals,
     )

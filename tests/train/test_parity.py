@@ -107,7 +107,7 @@ def test_drafts_are_those_of_the_training_code(
     reference = Reference(target, result.path, options)
     engine = hs.load(
         target, result.path, "cpu", "float32", num_speculative_tokens=K, pacing="fixed", draft_tree="none",
-        draft_quantize=None, max_length=128,
+        rule="exact", draft_quantize=None, max_length=128,
     )  # fmt: skip
     steps: list[Step] = []
     engine.subscribe(steps.append)

@@ -96,7 +96,7 @@ def demo(
     def conclude() -> None:
         facts = engine.describe()
         comparison = Comparison(
-            pairs, sampling.greedy, options.rule == "coupled", facts["dtype"], width_invariant=facts["width_invariant"]
+            pairs, sampling.greedy, options.rule != "exact", facts["dtype"], width_invariant=facts["width_invariant"]
         )
         _conclude(comparison, console)
 

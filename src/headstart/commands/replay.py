@@ -256,7 +256,7 @@ class Comparison:
         if not self.greedy and not self.coupled:
             return [
                 "Sampled texts differ although their distribution is the same: rule 'exact' uses the random numbers "
-                "differently. With --rule coupled a seed gives one text, with any drafter or none."
+                "differently. With --rule auto or coupled a seed gives one text, with any drafter or none."
             ]
         where = ", ".join(
             f"prompt {number} from its token {pair.differs_at + 1} on"

@@ -54,8 +54,8 @@ class Ahead:
     threads: cores of the drafter while both models run. Default: None, which is 1 if it shares them with the target,
         and all if the target runs on another device.
     pin: keep the drafter's thread on the last `threads` cores that this process may use (Linux). Default: False.
-    partial: use a draft that is not finished as it is, for requests without a seed. With False the rest is drafted
-        first. Default: True.
+    partial: use a draft that is not finished as it is, unless a seed promises a text that depends on the drafts. With
+        False the rest is drafted first. Default: True.
     always: draft ahead even if that is measured to be slower than drafting in turn. Default: False.
 
     Raises:

@@ -16,12 +16,11 @@ from headstart.engine.loop import StepLoop
 from headstart.engine.parts import EngineParts
 from headstart.engine.prompts import Prompt, encode_after, encode_chat
 from headstart.engine.scheduler import Scheduler
-from headstart.rule.noise import Purpose
 from headstart.types import (
     Chunk,
     Drafting,
+    EngineRule,
     Output,
-    Rule,
     Sampling,
     Step,
     Structure,
@@ -58,7 +57,7 @@ class Engine:
         self.target = parts.target
         self.tokenizer = parts.tokenizer
         self.drafter: Drafter = parts.drafter.drafter
-        self.rule: Rule = parts.rule
+        self.rule: EngineRule = parts.rule
         self.target_name = parts.target_name
         self.eos_token_ids = parts.eos_token_ids
         self.cache = parts.cache
@@ -67,10 +66,7 @@ class Engine:
         self.scheduler = Scheduler(
             self.cache,
             chunks=Chunks(parts.prefill_chunk, bounded=parts.target.width_invariant),
-            # Under rule "coupled" a drafter that draws uses the very noise the target will use
-            purpose=Purpose.TOKEN if parts.rule == "coupled" else Purpose.DRAFT,
-            # Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts
-            drafts_matter=parts.rule == "exact" and guarded.draws,
+            drafts_matter=guarded.draws,
             states_matter=bool(guarded.taps),
         )
         pacing = GuardedPacing(parts.pacing)

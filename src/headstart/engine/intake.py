@@ -12,7 +12,7 @@ from headstart.base.errors import InvalidOption
 from headstart.engine.prompts import Prompt, encode, is_listed, refuse_media
 from headstart.engine.request import Request
 from headstart.rule.distribution import SamplingState
-from headstart.types import Drafting, Sampling, Speculation, Structure
+from headstart.types import Drafting, EngineRule, Rule, Sampling, Speculation, Structure
 
 if TYPE_CHECKING:
     from headstart.engine.parts import EngineParts
@@ -32,6 +32,7 @@ class Intake:
         self._eos = parts.eos_token_ids
         self._drafter = parts.drafter
         self._reason = parts.reason
+        self._rule = parts.rule
         self._numbers = itertools.count()
 
     @cached_property
@@ -110,6 +111,7 @@ class Intake:
             ids,
             sampling,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
+            rule=rule_of(sampling, self._rule),
             sampling_state=SamplingState(
                 sampling, ids, target.vocab_size, stop_ids, processors=self.processors(sampling.structure)
             ),
@@ -135,6 +137,13 @@ class Intake:
         if not drafting.enabled or drafting.max_draft_tokens == 0 or drafting.sources == ():
             return Speculation(False, name, "the request asked for no drafts")
         return Speculation(True, name)
+
+
+def rule_of(sampling: Sampling, rule: EngineRule) -> Rule:
+    """What a request is judged by in an engine of this rule. A greedy one has no random numbers to couple."""
+    if rule != "auto":
+        return rule
+    return "exact" if sampling.seed is None or sampling.greedy else "coupled"
 
 
 def text_of(tokenizer: Any, sampling: Sampling) -> Callable[[list[int]], str]:

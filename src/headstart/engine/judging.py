@@ -22,7 +22,7 @@ from headstart.rule.distributions import Distributions, distributions, sampling_
 from headstart.rule.drafted import drafted_distributions
 from headstart.rule.row import Row
 from headstart.rule.verify import verify, walk
-from headstart.types import Draft, Rule, TokenLogprob, Verdict
+from headstart.types import Draft, TokenLogprob, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,9 @@ class Judge(Protocol):
 
 
 class HostJudge(Judge):
-    """The rule of `verify`, on the host."""
+    """The rule of each row, by `verify`, on the host."""
 
-    def __init__(self, rule: Rule) -> None:
-        self._rule = rule
+    def __init__(self) -> None:
         race.compiled()  # now, so that no request waits for a compiler
 
     def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[Outcome]:
@@ -84,14 +83,14 @@ class HostJudge(Judge):
         if distributions.tokens is not None and draft.q is None:
             # drawing from a one-hot distribution is reading its token
             return walk(draft, range(len(distributions)), lambda index, _: distributions.token(index))
-        if draft.q is None or self._rule == "coupled":
-            return verify(draft, distributions, None, row.noise, len(row.tokens), self._rule)
+        if draft.q is None or row.rule == "coupled":
+            return verify(draft, distributions, None, row.noise, len(row.tokens), row.rule)
         kept = _with_distributions(draft, distributions) if row.sampling_state.masks else range(len(draft))
         if len(kept) == len(draft):
-            return verify(draft, distributions, drafted_distributions(draft), row.noise, len(row.tokens), self._rule)
+            return verify(draft, distributions, drafted_distributions(draft), row.noise, len(row.tokens), row.rule)
         part = _part(draft, kept)
         of_part = _Chosen(distributions, (0, *(node + 1 for node in kept)))
-        verdict = verify(part, of_part, drafted_distributions(part), row.noise, len(row.tokens), self._rule)
+        verdict = verify(part, of_part, drafted_distributions(part), row.noise, len(row.tokens), row.rule)
         return Verdict(tuple(kept[node] for node in verdict.path), verdict.bonus)
 
 

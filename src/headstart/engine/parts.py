@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headstart.model.cache import Slots
     from headstart.model.runner import ModelRunner
     from headstart.pacing import Pacing
-    from headstart.types import Rule
+    from headstart.types import EngineRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,7 +35,8 @@ class EngineParts:
     """Decides how much each request drafts in each step."""
     judge: Judge
     """Computes distributions and applies the rule."""
-    rule: Rule
+    rule: EngineRule
+    """Says by which rule each request is judged."""
     tokenizer: Any
     """Of transformers, or None if prompts are token ids and no text is wanted."""
     eos_token_ids: frozenset[int]

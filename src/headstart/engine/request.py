@@ -18,6 +18,7 @@ from headstart.types import (
     Drafting,
     FinishReason,
     Output,
+    Rule,
     Sampling,
     Seconds,
     Speculation,
@@ -35,6 +36,7 @@ class Request:
     """One prompt on its way to an `Output`.
 
     tokens: prompt and output; the last one is x0, the pending token, which is not yet in the cache.
+    rule: what its drafts are judged by, until it ends.
     limit: the most tokens that the context holds.
     stop_ids: tokens that end the request when emitted (EOS and stop_token_ids).
     """
@@ -46,6 +48,7 @@ class Request:
         sampling: Sampling,
         *,
         seed: int,
+        rule: Rule,
         sampling_state: SamplingState,
         stop_ids: frozenset[int],
         limit: int,
@@ -57,6 +60,7 @@ class Request:
         self.prompt = prompt
         self.sampling = sampling
         self.noise = Noise(seed)
+        self.rule = rule
         self.sampling_state = sampling_state
         self.stop_ids = stop_ids
         self.limit = limit

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headstart.model.prefixes import SHORTEST, common_prefix
+from headstart.rule.noise import Purpose
 from headstart.rule.row import Row
 
 if TYPE_CHECKING:
     from headstart.engine.chunks import Chunks
     from headstart.engine.request import Request
     from headstart.model.cache import Slots
-    from headstart.rule.noise import Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,15 @@ class Scheduler:
     Args:
         cache: of the target.
         chunks: how many prompt tokens are read in a step, over all requests.
-        purpose: whose noise drafts are drawn with.
-        drafts_matter: whether a seed's text depends on its drafts here, so that seeded rows must be reproducible.
+        drafts_matter: whether drafts are drawn, so that under rule "exact" a seed's text depends on them.
         states_matter: whether the drafter looks at hidden states, and so must be shown where a kept text ends.
     """
 
-    def __init__(
-        self, cache: Slots, *, chunks: Chunks, purpose: Purpose, drafts_matter: bool, states_matter: bool
-    ) -> None:
+    def __init__(self, cache: Slots, *, chunks: Chunks, drafts_matter: bool, states_matter: bool) -> None:
         self.chunks = chunks
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._cache = cache
-        self._purpose = purpose
         self._drafts_matter = drafts_matter
         self._states_matter = states_matter
 
@@ -71,7 +67,8 @@ class Scheduler:
         return self._cache.keeps_texts and not self._reproducible(request)
 
     def _reproducible(self, request: Request) -> bool:
-        return self._drafts_matter and request.seeded
+        """Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts."""
+        return self._drafts_matter and request.seeded and request.rule == "exact"
 
     def _being_fetched(self, request: Request) -> bool:
         """Whether a saved text that begins like this request is being read into a slot, a piece in each step."""
@@ -137,7 +134,8 @@ class Scheduler:
             prompt_tokens=len(request.prompt),
             sampling_state=request.sampling_state,
             noise=request.noise,
-            purpose=self._purpose,
+            # Under rule "coupled" a drafter that draws uses the very noise the target will use
+            purpose=Purpose.TOKEN if request.rule == "coupled" else Purpose.DRAFT,
             reproducible=self._reproducible(request),
             slot=request.slot,
             feed=feed,

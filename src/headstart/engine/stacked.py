@@ -33,7 +33,6 @@ from headstart.engine.loop import StepLoop
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
 from headstart.model.takeover import alike, take_over
-from headstart.rule.noise import Purpose
 from headstart.types import NO_DRAFT, Budget, Draft, Speculation, Step
 
 if TYPE_CHECKING:
@@ -95,7 +94,6 @@ class StackedDrafter(Drafter):
         self._rounds = _Rounds(
             cache,
             chunks=Chunks(CHUNK, bounded=False),
-            purpose=Purpose.DRAFT,
             drafts_matter=True,
             states_matter=bool(guarded.taps),
         )
@@ -160,6 +158,7 @@ class _Text(Request):
             row.tokens[: row.prompt_tokens] or row.tokens,
             row.sampling,
             seed=row.noise.seed,
+            rule=row.rule,
             sampling_state=row.sampling_state,
             stop_ids=frozenset(),
             limit=limit,
@@ -167,7 +166,6 @@ class _Text(Request):
             drafting=replace(row.drafting, sources=None, max_draft_tokens=None),
             decode=lambda _: "",
         )
-        self.purpose = row.purpose
         self.reproducible = row.reproducible
         self._settled = self._begun = self._wanted = 0
         self._readable = True
@@ -192,7 +190,7 @@ class _Text(Request):
         # no log-probabilities of drafts; and all that was drafted is to be judged, so nothing ends it
         self.sampling = replace(row.sampling, logprobs=None)
         self.sampling_state = row.sampling_state.filtered(self.sampling)
-        self.noise = row.noise if row.purpose is Purpose.TOKEN else row.noise.of_stack(len(row.tokens))
+        self.noise = row.noise if self.rule == "coupled" else row.noise.of_stack(len(row.tokens))
 
     @property
     def written(self) -> int:
@@ -266,16 +264,15 @@ class _Rounds(Scheduler):
     def _row(self, request: Request, feed: tuple[int, ...]) -> Row:
         assert isinstance(request, _Text), "nothing else runs here"
         row = super()._row(request, feed)
-        return replace(row, unsettled=request.unsettled, purpose=request.purpose)
+        return replace(row, unsettled=request.unsettled)
 
 
 class _Judge(HostJudge):
-    """The rule that goes with the purpose of the rows, over the target's vocabulary: the model's may differ from it by
-    padding, which is never drafted."""
+    """The rule of each row, over the target's vocabulary: the model's may differ from it by padding, which is never
+    drafted."""
 
     def __init__(self, vocab_size: int) -> None:
-        super().__init__("exact")
-        self._coupled = HostJudge("coupled")
+        super().__init__()
         self._vocab_size = vocab_size
 
     def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[Outcome]:
@@ -283,8 +280,7 @@ class _Judge(HostJudge):
         fit = F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:, : self._vocab_size]
         if missing > 0:
             drafts = [_widened(draft, missing) for draft in drafts]
-        coupled = any(row.purpose is Purpose.TOKEN for row in rows)
-        return self._coupled.outcomes(rows, drafts, fit) if coupled else super().outcomes(rows, drafts, fit)
+        return super().outcomes(rows, drafts, fit)
 
 
 def _widened(draft: Draft, missing: int) -> Draft:

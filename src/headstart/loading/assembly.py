@@ -28,7 +28,7 @@ from headstart.loading.pacing import make_pacing
 from headstart.model.memory import WORTH_RELEASING, MemoryNeed, free_bytes, preflight, release_files
 from headstart.model.runner import ModelRunner
 from headstart.pacing import Pacing
-from headstart.types import Rule
+from headstart.types import EngineRule
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -49,7 +49,7 @@ def assemble(
     tokenizer: Any = None,
     drafter: Drafter | None = None,
     *,
-    rule: Rule = "exact",
+    rule: EngineRule = "auto",
     num_speculative_tokens: int | None = None,
     pacing: str | Pacing | None = None,
     facts: Mapping[str, Any] | None = None,
@@ -68,7 +68,7 @@ def assemble(
         tokenizer: of transformers, or None if prompts are token ids and no text is wanted.
         drafter: guesses tokens; None is plain decoding. It is attached here to the target and to a new cache.
         rule: "exact" keeps the distribution at the highest acceptance; "coupled" also gives one text per seed, whatever
-            the drafter.
+            the drafter; "auto" judges requests with a seed by "coupled" and all others by "exact".
         num_speculative_tokens: K, the most nodes of a draft; None takes the drafter's own default, or leaves it to
             adaptive pacing.
         pacing: decides how much each request drafts in each step; "adaptive" measures the models unless a profile of
@@ -85,7 +85,7 @@ def assemble(
         InvalidOption: an option is out of its range, or the drafter wants layers that the target has not.
         DrafterFailed: the drafter raises when it is attached.
     """
-    check_choice("rule", rule, get_args(Rule))
+    check_choice("rule", rule, get_args(EngineRule))
     check_number("max_batch_size", max_batch_size, low=1, integer=True)
     check_number("prefill_chunk", prefill_chunk, low=1, integer=True)
     drafter = NoDrafter() if drafter is None else drafter
@@ -106,7 +106,7 @@ def assemble(
         cache=cache,
         drafter=guarded,
         pacing=pacing,
-        judge=HostJudge(rule) if judge is None else judge,
+        judge=HostJudge() if judge is None else judge,
         rule=rule,
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids,

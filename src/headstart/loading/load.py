@@ -27,7 +27,7 @@ from headstart.model import loading, native
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
 from headstart.model.threads import use_in_process
-from headstart.types import Rule
+from headstart.types import EngineRule
 
 if TYPE_CHECKING:
     from headstart.drafters.matching.text_index import TextIndex
@@ -140,7 +140,8 @@ class Target:
                 "MODEL(DRAFTER, ...)" or a `headstart.Stack` is a draft model with drafters of its own.
                 A `Drafter` of your own is taken as it is.
             options: by name, of these (`headstart.loading.options.EngineOptions` says more of each):
-                rule: "exact" (default: accepts the most), or "coupled" (a seed gives the same text with any drafter).
+                rule: "exact" (accepts the most drafts), "coupled" (a seed gives one text with any drafter, or none), or
+                    "auto" (default: "coupled" for requests with a seed, "exact" for all others).
                 num_speculative_tokens: the most tokens drafted in a step. Default: as pacing and drafter decide.
                 pacing: "adaptive" (default: as many as should be fastest, possibly none), "fixed", or a `Pacing`.
                 max_batch_size: the most requests that run at once. Default: 8.
@@ -251,7 +252,7 @@ def load(
     device: str | torch.device = "auto",
     dtype: str | torch.dtype = "auto",
     quantize: str | None = None,
-    rule: Rule = "exact",
+    rule: EngineRule = "auto",
     **options: Any,
 ) -> Engine:
     """Load a model and a drafter, and return the engine that runs them.
@@ -266,7 +267,8 @@ def load(
         device: "auto" (default: a GPU if there is one), "cpu", "cuda", "cuda:1".
         dtype: "auto" (default: the checkpoint's), "float32", "bfloat16", "float16", or a torch.dtype.
         quantize: None (default: as the files are), "int8", "int8-grouped", "int4", or "none" (floats).
-        rule: "exact" (default: accepts the most), or "coupled" (a seed gives the same text with any drafter).
+        rule: "exact" (accepts the most drafts), "coupled" (a seed gives one text with any drafter, or none), or "auto"
+            (default: "coupled" for requests with a seed, "exact" for all others).
         options: any other field of `TargetOptions` and `EngineOptions`, by name. The usual ones are `max_length` (the
             most tokens of prompt and text together; default: the model's limit, at most 4096), `max_batch_size`
             (requests that run at once; 8), `num_speculative_tokens` (the most tokens drafted in a step), `pacing`

@@ -11,7 +11,7 @@ from headstart.base.cores import MOST as MOST_THREADS
 from headstart.base.cores import VARIABLE as THREADS
 from headstart.base.levels import VARIABLE, LevelName
 from headstart.base.options import check_choice, check_fields, option, strict
-from headstart.types import Rule, TreeKind
+from headstart.types import EngineRule, TreeKind
 
 if TYPE_CHECKING:
     import torch
@@ -139,9 +139,10 @@ class EngineOptions:
     user's cache directory. A `Pacing` of your own decides by itself.
     """
 
-    rule: Rule = _engine(
-        "exact", "How drafts are verified: 'exact' accepts the most; with 'coupled' a seed gives the same text under "
-        "any drafter, or none. Neither changes the distribution of the text.",
+    rule: EngineRule = _engine(
+        "auto", "How drafts are verified: 'exact' accepts the most; with 'coupled' a seed gives the same text under "
+        "any drafter, or none; 'auto' is 'coupled' for requests with a seed and 'exact' for all others. The "
+        "distribution of the text is the same with each.",
     )  # fmt: skip
     num_speculative_tokens: int | None = _engine(
         None, "The most tokens drafted per step (K); 0 drafts none. Default: as pacing and drafter decide.",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.vocabulary import PartialVocabulary
-from headstart.types import Budget, Drafting, Sampling
+from headstart.types import Budget, Drafting, Rule, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,11 @@ class Row:
     """The most draft tokens that could be of use; 0 where the request may not draft."""
     budget: Budget = field(default_factory=Budget)
     """How much may be drafted. Pacing decides it, so it is empty in the rows that pacing is given."""
+
+    @property
+    def rule(self) -> Rule:
+        """What its drafts are judged by."""
+        return "coupled" if self.purpose is Purpose.TOKEN else "exact"
 
     @property
     def sampling(self) -> Sampling:

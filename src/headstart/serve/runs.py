@@ -31,7 +31,7 @@ class JobRecording:
     def __init__(self, engine: Engine, request: Request) -> None:
         self._lines: deque[dict[str, Any]] = deque()
         self._lines.append(header(engine, command="headstart serve", note=""))
-        recorder = Recorder(self._lines.append, rule=engine.rule, request=request.number)
+        recorder = Recorder(self._lines.append, request=request.number)
         self.close = engine.record(recorder.observe)
         """Ends it; further calls do nothing."""
 

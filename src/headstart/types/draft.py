@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import torch
 
 Rule = Literal["exact", "coupled"]
+"""What a request's drafts are judged by. Both keep the target's distribution; with "coupled" a seed has one text."""
+EngineRule = Literal["auto", "exact", "coupled"]
+"""What an engine judges its requests by: with "auto" those with a seed by "coupled" and all others by "exact"."""
 TreeKind = Literal["none", "mixed", "top-k", "sampled"]
 """What models and heads draft: chains ("none"); dynamic trees of the likeliest nodes ("top-k"); static trees drawn
 without replacement ("sampled"); or the first for greedy requests and the second for others ("mixed"). At temperature 0

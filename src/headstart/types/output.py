@@ -93,7 +93,11 @@ class Output:
     stop: the stop string before which the text ended; None where it ended otherwise.
     saved: what speculation saved, where a server measured it; None elsewhere.
 
-    Pass this `seed` to reproduce the text; the draft lengths must be the same (see docs/concepts/pacing.md).
+    A request that is sent again with this `seed` has the same text under rule "coupled", and under "auto", the default,
+    where it had the seed the first time. Where it had none, "auto" has judged it by rule "exact" and judges it by
+    "coupled" when it comes again with the seed: the text then differs, unless the drafter draws nothing, as those that
+    copy, or the temperature is 0. Load the engine with rule "coupled" to have every text again. Under "exact" the
+    lengths of the drafts must be the same, too (docs/concepts/pacing.md).
     """
 
     text: str

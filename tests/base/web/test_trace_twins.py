@@ -18,7 +18,7 @@ from headstart.learn.what_if.recorded import what_if
 PROMPTS = ("def add(a, b):", "class Point:\n    def __init__(self")
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "greedy chains": ({"drafter": "bundled"}, {}),
-    "sampled chains": ({"drafter": "bundled"}, {"temperature": 0.8, "seed": 7}),
+    "sampled chains": ({"drafter": "bundled", "rule": "exact"}, {"temperature": 0.8, "seed": 7}),
     "point masses": ({"drafter": "ngram"}, {"temperature": 0.5, "seed": 2**53 + 1}),
     "coupled": ({"drafter": "bundled", "rule": "coupled"}, {"temperature": 0.8, "seed": 5}),
     "two sources": ({"drafter": ["ngram", "bundled"]}, {}),
@@ -111,7 +111,7 @@ def test_every_uniform_follows_from_the_seed_and_every_decision_from_its_uniform
 
 
 def test_a_forged_uniform_and_a_forged_weight_are_noticed(js: Twin, target: hs.Target) -> None:
-    engine = target.engine(num_speculative_tokens=4, pacing="fixed", drafter="bundled")
+    engine = target.engine(num_speculative_tokens=4, pacing="fixed", drafter="bundled", rule="exact")
     with engine.trace() as recording:
         engine.generate(PROMPTS[0], hs.Sampling(max_tokens=24, temperature=0.8, seed=7))
     forged = json.loads(json.dumps(recording.lines))

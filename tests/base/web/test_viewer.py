@@ -25,7 +25,9 @@ def written(folder: Path, lines: list[traces.Line] | None) -> Path:
 @pytest.fixture(scope="module")
 def sampled() -> list[traces.Line]:
     """Recorded from the bundled pair at temperature 0.8."""
-    engine = hs.Target("bundled", dtype="float32").engine(num_speculative_tokens=5, pacing="fixed", drafter="bundled")
+    engine = hs.Target("bundled", dtype="float32").engine(
+        num_speculative_tokens=5, pacing="fixed", drafter="bundled", rule="exact"
+    )
     with engine.trace() as recording:
         engine.generate("def mean(values):\n    ", hs.Sampling(max_tokens=40, temperature=0.8, seed=7))
     return json.loads(json.dumps(recording.lines))

@@ -515,7 +515,7 @@ def test_trees_of_likeliest_nodes_leave_a_seeds_text_alone(
     tiny: Callable[..., str], engine_of: Callable[..., hs.Engine]
 ) -> None:
     """Also under rule "exact": they are point masses."""
-    engine = engine_of(tiny("llama"), "top-k", draft=tiny("llama", noise=0.02))
+    engine = engine_of(tiny("llama"), "top-k", draft=tiny("llama", noise=0.02), rule="exact")
     sampling = hs.Sampling(max_tokens=24, seed=1, temperature=1.0)
     out = engine.generate(prompts()[1], sampling)
     assert out.tokens == engine.plain().generate(prompts()[1], sampling).tokens
@@ -580,7 +580,7 @@ def test_a_seed_gives_one_text_whatever_was_learnt(
     tiny: Callable[..., str], engine_of: Callable[..., hs.Engine]
 ) -> None:
     """Under rule "exact" drawn trees reach into a text; neither shapes nor sizes may come from other requests."""
-    engine = engine_of(tiny("llama"), "sampled", draft=tiny("llama", noise=0.02))
+    engine = engine_of(tiny("llama"), "sampled", draft=tiny("llama", noise=0.02), rule="exact")
     give(engine, paced(engine))
     assert engine.drafter.draws
     sampling = hs.Sampling(max_tokens=40, temperature=1.0, seed=5, ignore_eos=True)

@@ -27,17 +27,19 @@ Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 
 
 @contextmanager
-def fake(answer: Answer, *, ours: bool = True, others: Mapping[str, Answer] = {}) -> Iterator[str]:
+def fake(
+    answer: Answer, *, ours: bool = True, rule: str = "coupled", others: Mapping[str, Answer] = {}
+) -> Iterator[str]:
     """The address of a server of chat completions.
 
-    ours: whether it says that it is headstart's, of rule "coupled". others: by path, its other interfaces.
+    ours: whether it says that it is headstart's, of this rule. others: by path, its other interfaces.
     """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version, wbufsize = "HTTP/1.1", -1
 
         def do_GET(self) -> None:
-            about = {"headstart": {"rule": "coupled"}} if ours else {}
+            about = {"headstart": {"rule": rule}} if ours else {}
             self._send(200, {"data": [{"id": "m", **about}]})
 
         def do_POST(self) -> None:
@@ -146,6 +148,15 @@ def test_each_interface_is_compared_in_its_own_words(monkeypatch: pytest.MonkeyP
     by_field = {each.field: each.case for each in found.differences}
     assert by_field.keys() == {"error", "calls.0.arguments"}
     assert by_field["calls.0.arguments"] == "forced tool 1, seeded, messages"
+
+
+@pytest.mark.parametrize("rule", ["auto", "coupled", "exact"])
+def test_seeds_are_asked_where_they_promise_a_text(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch, "forced tool")
+    with fake(lambda _: (200, call("{}")), rule=rule) as url:
+        found = audit_tools(url)
+    assert any("seeded" in name for name in found.rows) == (rule != "exact")
+    assert any("seeds are left out" in note for note in found.notes) == (rule == "exact")
 
 
 def test_what_is_no_fault_of_drafts_is_not_laid_to_them() -> None:

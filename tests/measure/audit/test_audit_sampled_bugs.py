@@ -54,7 +54,10 @@ def audit(engine: hs.Engine, *samplings: Sampling, knows_draft: bool = True, **o
 def pair(load: Load, tiny: Tiny) -> Callable[..., hs.Engine]:
     """A target and a draft that is right about half the time."""
     return lambda **options: load(
-        "llama", tiny("llama", noise=0.03), max_batch_size=16, **{"num_speculative_tokens": 4, **options}
+        "llama",
+        tiny("llama", noise=0.03),
+        max_batch_size=16,
+        **{"rule": "exact", "num_speculative_tokens": 4, **options},
     )
 
 
@@ -112,6 +115,7 @@ RIGHT: dict[str, tuple[Any, dict[str, Any], tuple[Sampling, ...]]] = {
     "draft LM, sampled trees": ("draft", {"draft_tree": "sampled"}, MANY),
     "draft LM, top-k trees": ("draft", {"draft_tree": "top-k"}, MANY),
     "draft LM, coupled": ("draft", {"rule": "coupled"}, MANY),
+    "draft LM, auto": ("draft", {"rule": "auto"}, MANY),
     "early exit": ("early-exit", {}, MANY),
     "list": (["ngram", "draft"], {}, MANY),
 }
@@ -129,7 +133,8 @@ def test_a_right_engine_is_cleared(name: str, load: Load, tiny: Tiny) -> None:
     drafter, options, samplings = RIGHT[name]
     draft = tiny("llama", noise=0.03)
     drafters = [draft if each == "draft" else each for each in (drafter if isinstance(drafter, list) else [drafter])]
-    engine = load("llama", drafters if len(drafters) > 1 else drafters[0], max_batch_size=16, **options)
+    options = {"rule": "exact", "max_batch_size": 16, **options}
+    engine = load("llama", drafters if len(drafters) > 1 else drafters[0], **options)
     result = audit(engine, *samplings)
     assert result.verdict == "lossless", result.record()
     assert result.impossible == 0
@@ -181,7 +186,7 @@ def test_a_prompt_is_read_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_completions_have_seeds_of_their_own(load: Load) -> None:
-    engine = load("llama")
+    engine = load("llama", rule="exact")
     subject = EngineSubject(engine, seed=1)
     sampling = Sampling(temperature=1.0, max_tokens=6, seed=5)
     ask = Ask((5, 6, 7), sampling)
@@ -190,6 +195,17 @@ def test_completions_have_seeds_of_their_own(load: Load) -> None:
     again = EngineSubject(engine, seed=1).sample([ask] * 10)
     assert [text.tokens for text in again] == [text.tokens for text in texts]
     assert subject.describe()["drafter"] == "none"
+
+
+def test_under_rule_auto_about_half_have_none(load: Load) -> None:
+    """So that each prompt is judged by both rules."""
+    engine = load("llama", rule="auto")
+    rules = []
+    engine.record(lambda observation, request: rules.append(request.rule))
+    asks = [Ask(prompt, replace(WARM, max_tokens=1)) for prompt in ((5, 6, 7), (9,))]
+    for _ in range(40):
+        EngineSubject(engine, seed=len(rules)).sample(asks)
+    assert all(0.3 < rules[first::2].count("coupled") / 40 < 0.7 for first in (0, 1))
 
 
 def test_a_text_beyond_the_context_is_refused(load: Load) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,15 +169,21 @@ def test_what_a_drafter_remembers_does_not_pass_from_one_repetition_to_the_next(
     assert all(len(counts) == 1 for counts in by_unit.values())
 
 
-def test_sampled_texts_are_not_compared_unless_a_seed_promises_them(engine: hs.Engine) -> None:
+def test_sampled_texts_are_not_compared_unless_a_seed_promises_them(
+    engine: hs.Engine, load: Callable[..., hs.Engine]
+) -> None:
     sampled = Sampling(max_tokens=8, temperature=1.0, seed=3, ignore_eos=True)
-    result = session(engine, sampling=sampled, repetitions=1).run()
+    result = session(engine, sampling=replace(sampled, seed=None), repetitions=1).run()
     assert not result.compared
+    assert not session(load("llama", "ngram", rule="exact"), sampling=sampled, repetitions=1).run().compared
     assert summarise(result)[0].differing is None
 
 
-def test_a_seed_under_rule_coupled_is_compared(load: Callable[..., hs.Engine], tiny: Callable[..., str]) -> None:
-    engine = load("llama", tiny("llama", noise=0.02), rule="coupled")
+@pytest.mark.parametrize("rule", ["auto", "coupled"])
+def test_a_seed_that_is_coupled_is_compared(
+    rule: str, load: Callable[..., hs.Engine], tiny: Callable[..., str]
+) -> None:
+    engine = load("llama", tiny("llama", noise=0.02), rule=rule)
     sampled = Sampling(max_tokens=8, temperature=1.0, seed=3, ignore_eos=True)
     result = session(engine, sampling=sampled, repetitions=1).run()
     assert result.compared

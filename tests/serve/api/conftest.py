@@ -36,8 +36,8 @@ def server(models: Path) -> Iterator[Running]:
 
 @pytest.fixture(scope="package")
 def pair() -> Iterator[Running]:
-    """The bundled pair, for texts: it has no chat template."""
-    with serving(hs.load(max_batch_size=4, pacing="fixed")) as running:
+    """The bundled pair under rule "exact", for texts: it has no chat template."""
+    with serving(hs.load(max_batch_size=4, pacing="fixed", rule="exact")) as running:
         yield running
         assert running.settled(), "a request or a slot was left behind"
 

@@ -78,7 +78,7 @@ class RequestLine(_Part):
     seed: str
     """As a string: it may be beyond what a double holds exactly."""
     rule: Literal["exact", "coupled"]
-    """The engine's rule."""
+    """What its drafts were judged by."""
     texts: dict[str, str] = {}
     """By token id, what a token writes, of ids that no earlier line of the request gave. Bytes that are a part of a
     character stand as <0xE2>. Every line may have some."""

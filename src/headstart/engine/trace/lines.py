@@ -18,7 +18,7 @@ from headstart.engine.trace.replay import Replay, replay, states, uniform_of
 from headstart.rule.distributions import Distributions
 from headstart.rule.drafted import drafted_distributions, whole
 from headstart.rule.row import Row
-from headstart.types import Draft, Output, Rule, Sampling, Stats, Step, Structure
+from headstart.types import Draft, Output, Sampling, Stats, Step, Structure
 
 if TYPE_CHECKING:
     from headstart.engine.request import Request
@@ -60,7 +60,7 @@ def _kind(drafter: Drafter) -> str:
     return next((name for name, kind in kinds().items() if kind.defined_in(module)), "other")
 
 
-def request_line(request: Request, before: Sequence[int], rule: Rule, tokenizer: Any) -> Json:
+def request_line(request: Request, before: Sequence[int], tokenizer: Any) -> Json:
     """The line with which the recording of a request begins. before: what it had emitted until then."""
     prompt = None if tokenizer is None else str(tokenizer.decode(list(request.prompt), skip_special_tokens=False))
     return {
@@ -71,7 +71,7 @@ def request_line(request: Request, before: Sequence[int], rule: Rule, tokenizer:
         **({"before": list(before)} if before else {}),
         "sampling": _sampling(request.sampling),
         "seed": str(request.noise.seed),
-        "rule": rule,
+        "rule": request.rule,
     }
 
 
@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def step_line(observation: Observation, rule: Rule, top: int, zero: float) -> Json:
+def step_line(observation: Observation, top: int, zero: float) -> Json:
     """What one step made of one request.
 
     top: how many of the likeliest tokens of each distribution are recorded. zero: when the recording began, as
@@ -124,7 +124,7 @@ def step_line(observation: Observation, rule: Rule, top: int, zero: float) -> Js
         "end": None,
         "finish_reason": step.finish_reason,
     }
-    return line if distributions is None else line | _judged(step, row, distributions, rule, top)
+    return line if distributions is None else line | _judged(step, row, distributions, top)
 
 
 def _budget(step: Step) -> Json:
@@ -141,11 +141,11 @@ def _ahead(step: Step) -> Json:
     return {"ahead": found if prepared.forwards else found | {"begin": None, "end": None}}
 
 
-def _judged(step: Step, row: Row, distributions: Distributions, rule: Rule, top: int) -> Json:
+def _judged(step: Step, row: Row, distributions: Distributions, top: int) -> Json:
     """What a step has more where the target's distributions judged something."""
     draft = step.draft
     dense = distributions.dense.detach().cpu().numpy()
-    again = replay(draft, distributions, dense, row.noise, step.position, rule)
+    again = replay(draft, distributions, dense, row.noise, step.position, row.rule)
     model = numbers.softmax(distributions.logits.detach().float().cpu().numpy()) if row.sampling.greedy else None
     verdict = again.verdict
     found: Json = {

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headstart.drafters import Observation
     from headstart.engine.engine import Engine
     from headstart.engine.request import Request
-    from headstart.types import Rule
 
 
 class Recorder:
@@ -32,7 +31,6 @@ class Recorder:
 
     Args:
         write: is given each line, an object of JSON.
-        rule: the engine's.
         tokenizer: of transformers, to tell what tokens write; None leaves texts out.
         top: how many of the likeliest tokens of each distribution are recorded.
         request: the number of the only request that is recorded; None is all.
@@ -42,13 +40,11 @@ class Recorder:
         self,
         write: Callable[[Json], None],
         *,
-        rule: Rule,
         tokenizer: Any = None,
         top: int = TOP,
         request: int | None = None,
     ) -> None:
         self._write = write
-        self._rule = rule
         self._tokenizer = tokenizer
         self._spelling = None if tokenizer is None else Spelling(tokenizer)
         self._top = top
@@ -65,14 +61,14 @@ class Recorder:
         if request.number not in self._open:
             self._begin(request, () if row is None else row.tokens[len(request.prompt) :])
         if row is not None:
-            self._tell(request, step_line(observation, self._rule, self._top, self._zero))
+            self._tell(request, step_line(observation, self._top, self._zero))
         if observation.step.finish_reason is not None:
             self._tell(request, end_line(request.number, request.finish()))
             del self._open[request.number]
 
     def _begin(self, request: Request, before: tuple[int, ...]) -> None:
         self._open[request.number] = None if self._spelling is None else Texts(self._spelling.raw)
-        self._tell(request, request_line(request, before, self._rule, self._tokenizer))
+        self._tell(request, request_line(request, before, self._tokenizer))
 
     def _tell(self, request: Request, line: Json) -> None:
         texts = self._open[request.number]
@@ -107,7 +103,7 @@ class Recording:
         """Why the recording ended early, if it did: a full disk, for example. The texts went on."""
         self._lines: list[Json] = []
         self._file: IO[str] | None = None if self.path is None else _opened(self.path)
-        self._recorder = Recorder(self._write, rule=engine.rule, tokenizer=engine.tokenizer, top=top)
+        self._recorder = Recorder(self._write, tokenizer=engine.tokenizer, top=top)
         self._write(header(engine, command=command, note=note))
 
     def observe(self, observation: Observation, request: Request) -> None:

@@ -49,7 +49,7 @@ def replay(
         dense: `distributions.dense` [N + 1, V].
         noise: the request's.
         position: the absolute position of the first token that the step could emit.
-        rule: the engine's.
+        rule: the request's.
     """
     if draft.q is None or rule == "coupled":
         return _walked(draft, distributions, dense, noise, position)

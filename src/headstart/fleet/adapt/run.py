@@ -121,7 +121,10 @@ def compare(
     """Judge two drafters of a target on held-out prompts; their weights are read for it."""
     longest = max(_length(one.exchange, options) for one in held_out) + options.k + 1
     same = Target(target.source, **{**values_of(target.options), "max_length": longest})
-    fixed: dict[str, Any] = {"pacing": "fixed", "num_speculative_tokens": options.k, "draft_tree": "none"}
+    # Under rule "exact", as servers accept: seeds are here so that both drafters meet the same noise
+    fixed: dict[str, Any] = {
+        "rule": "exact", "pacing": "fixed", "num_speculative_tokens": options.k, "draft_tree": "none"
+    }  # fmt: skip
     before, after = (same.engine(each, max_batch_size=options.batch, **fixed) for each in (old, new))
     pairs = gate.measure(
         before, after, held_out, max_tokens=options.gate_tokens, temperature=options.temperature, seed=options.seed,

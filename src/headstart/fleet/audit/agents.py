@@ -139,11 +139,11 @@ def audit_tools(
                 f"{endpoint} is no server of headstart, and cannot be told to leave drafts out",
                 hint="name the same model on a server without speculation with --against",
             )
-        seeded = against is None and (server.about or {}).get("rule") == "coupled"
+        seeded = against is None and (server.about or {}).get("rule") in ("auto", "coupled")
         plain_fields: dict[str, Any] = {"speculation": {"enabled": False}} if other.about is not None else {}
         notes = [] if seeded else [
-            "requests with seeds are left out: drafts keep their distribution, not each text, unless the server has "
-            "the rule 'coupled'"
+            "requests with seeds are left out: drafts keep their distribution, not each text, unless the server is "
+            "headstart's and has the rule 'auto' or 'coupled'"
         ]  # fmt: skip
         spoken = [each for each in INTERFACES if server.has(each) and (other is server or other.has(each))]
         notes += [f"/v1/{each.path} is not asked: it is not there" for each in INTERFACES if each not in spoken]

@@ -123,7 +123,9 @@ class Bench:
                 target=target, kind=kind, depth=longest, drafter=drafter, dtype=dtype, parallel=parallel, lookup=LOOKUP
             )
             taken = drafter_of(plan, model)
-        self._engine: Engine = model.engine(taken, pacing="fixed", num_speculative_tokens=longest, max_batch_size=1)
+        self._engine: Engine = model.engine(
+            taken, rule="exact", pacing="fixed", num_speculative_tokens=longest, max_batch_size=1
+        )  # as the server accepts
 
     @property
     def dtype(self) -> str:

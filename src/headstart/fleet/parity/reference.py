@@ -94,7 +94,7 @@ class _Follow(HostJudge):
     """Accepts and continues with the tokens of `text`, and behind its end with the target's likeliest ones."""
 
     def __init__(self) -> None:
-        super().__init__("exact")
+        super().__init__()
         self.text: tuple[int, ...] = ()
         self.gaps: list[float] = []
 

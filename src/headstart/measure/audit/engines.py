@@ -36,7 +36,10 @@ CHUNK = 512
 
 
 class EngineSubject:
-    """An `Engine` as the subject. Completion i has the i-th seed of a sequence that `seed` begins; no two are alike."""
+    """An `Engine` as the subject. Completion i has the i-th seed of a sequence that `seed` begins; no two are alike.
+
+    Under rule "auto" a half of them, chosen at random, has none: requests with a seed and without are judged by two
+    rules there."""
 
     def __init__(self, engine: Engine, *, seed: int = 0, name: str = "") -> None:
         self._engine = engine
@@ -68,8 +71,10 @@ class EngineSubject:
     def describe(self) -> dict[str, Any]:
         return {"kind": "engine", "name": self.name, **self._engine.describe()}
 
-    def _next_seed(self) -> int:
+    def _next_seed(self) -> int | None:
         self._drawn += 1
+        if self._engine.rule == "auto" and self._seeds.uniform(self._drawn, Purpose.ACCEPT) < 0.5:
+            return None
         return int(self._seeds.uniform(self._drawn, Purpose.TOKEN) * 2**53)
 
 

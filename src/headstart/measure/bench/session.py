@@ -61,7 +61,8 @@ class Arm:
 class Workload:
     """What to run: units of prompts (one, or a batch that runs at once), and how.
 
-    compared: whether texts of arms must be the same as the plain arm's (greedy, or rule "coupled" with a seed).
+    compared: whether texts of arms must be the same as the plain arm's (greedy, or with a seed where the
+        rule is not "exact").
     """
 
     prompts: Sequence[Any]
@@ -209,7 +210,7 @@ class Session:
         prompts = tuple(self._prompt(item) for item in chosen)
         units = tuple(_units(prompts, self.settings.batch_size))
         sampling = self.settings.sampling
-        same = sampling.greedy or (self.engine.rule == "coupled" and sampling.seed is not None)
+        same = sampling.greedy or (self.engine.rule != "exact" and sampling.seed is not None)
         compared = same and self.settings.synthetic_acceptance is None
         self._workload = Workload([item.prompt for item in chosen], units, self.settings, compared)
         self._result = BenchResult(

@@ -35,7 +35,7 @@ export function verdictOf(guessed, plain, about) {
   if (isSame(guessed, plain)) {
     const why = greedy
       ? "At temperature 0 there is one text, and guesses cannot change it."
-      : about.rule === "coupled"
+      : about.rule !== "exact"
         ? "Rule coupled promises it: one seed, one text, however it is guessed."
         : "At this temperature it need not have been: rule exact keeps the distribution of the text, not each text.";
     return { sign: "same", title: `Same text, bit for bit: ${count}`, words: why, offer: false };
@@ -47,7 +47,7 @@ export function verdictOf(guessed, plain, about) {
       title: "Two texts of one distribution",
       words: `${place} They may: rule exact promises that texts with guesses are as likely as without, each one of them. ` +
         "It does not promise the same draw, because a round with guesses spends the seed’s numbers in another order. " +
-        "The same text comes at temperature 0, or from a server that was started with --rule coupled.",
+        "The same text comes at temperature 0, or from a server that was not started with --rule exact.",
       offer: true,
     };
   }

@@ -174,7 +174,7 @@ export default {
       ),
       section(
         "One seed, one text: the coupled rule",
-        prose("Rule “exact” keeps the distribution; the words of one seed may change with the drafter. Rule “coupled” keeps the words, too. Target and draft use the same random numbers at the same place, and a guess is kept where both then say the same word. It keeps somewhat fewer guesses: with the small distributions ", percent(coupledAcceptance(...[SMALL.p, SMALL.q].map((distribution) => numbersOf(fractions(distribution))))), " instead of 70%, and never a smaller share than α/(2 − α). In return the text depends on the seed and the target alone."),
+        prose("Rule “exact” keeps the distribution; the words of one seed may change with the drafter. Rule “coupled” keeps the words, too. Target and draft use the same random numbers at the same place, and a guess is kept where both then say the same word. It keeps somewhat fewer guesses: with the small distributions ", percent(coupledAcceptance(...[SMALL.p, SMALL.q].map((distribution) => numbersOf(fractions(distribution))))), " instead of 70%, and never a smaller share than α/(2 − α). In return the text depends on the seed and the target alone. headstart takes it for requests that name a seed, and rule “exact” for all others, unless it is told otherwise."),
         textFigure(),
       ),
       uniformsExercise({
