@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ from headstart.drafters import Row
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy, process
 from headstart.rule.noise import Purpose
+from headstart.rule.softmax import softmax
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft, Sampling
 
@@ -207,8 +209,11 @@ def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
         rows = [SamplingRow(state, path) for state, paths in states for path in paths]
         x = process(logits, rows, trees[0].vocabulary)
     most = max(max(tree.wanted()) for tree in trees)
-    chances, places = x.softmax(-1).topk(min(most, x.shape[1]))  # logsumexp takes ten times as long where x is -inf
-    scores, columns = chances.log().tolist(), places.tolist()
+    if x.device.type == "cpu":
+        columns, scores = softmax().likeliest(np.ascontiguousarray(x.detach().numpy()), most)
+    else:
+        chances, places = x.softmax(-1).topk(min(most, x.shape[1]))  # logsumexp takes ten times as long where x is -inf
+        scores, columns = chances.log().tolist(), places.tolist()
     for tree, span in list(_spans(trees)):
         tree.rank(columns[span], scores[span])
 

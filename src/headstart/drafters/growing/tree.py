@@ -273,16 +273,12 @@ def draw_children(
     depth: of their parent (0: x0). index: tells apart the nodes of one depth, whose children must be drawn
     independently. Under rule "coupled" all of them have the noise of the position, as the target will.
     """
-    left = min(count, int(np.count_nonzero(q > 0)))  # nothing at all where q is NaN
     start = len(row.tokens)
     lane = start + index * _NODES if row.purpose is Purpose.DRAFT else 0
-    wide = vocabulary is not None and row.purpose is not Purpose.DRAFT  # the target's noise belongs to tokens
-    race = vocabulary.spread(q, 0) if vocabulary is not None and wide else q.copy()
-    first: list[int] = []
-    while len(first) < left:  # whoever wins once the winner has left would have been second
-        first.append(row.noise.draw(race, start + depth, row.purpose, lane))
-        race[first[-1]] = 0
-    return first if vocabulary is None or not wide else vocabulary.columns_of(first)
+    if vocabulary is None or row.purpose is Purpose.DRAFT:
+        return row.noise.first(q, start + depth, row.purpose, lane, count)
+    spread = vocabulary.spread(q, 0)  # the target's noise belongs to tokens
+    return vocabulary.columns_of(row.noise.first(spread, start + depth, row.purpose, lane, count))
 
 
 def distributions_of_children(q: NDArray[Any], tokens: Sequence[int]) -> list[NDArray[Any]]:
