@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -94,16 +95,15 @@ class TiledCache(Slots):
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
             raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)
-        nodes = np.array(path, dtype=np.int64)
-        for layer, keys in self.keys.items():
-            shape = self.shapes[layer]
-            places = (shape.key_dim, self.padded, slot, base, nodes.ctypes.data, len(path))
-            is_bf16 = self.dtype == torch.bfloat16
-            if not shape.value_dim:
-                native.kernels().gather_latents(keys.data_ptr(), is_bf16, *places)
-                continue
-            values = self.values[layer].data_ptr()
-            native.kernels().gather(keys.data_ptr(), values, self.dtype.itemsize, shape.heads, *places)
+        nodes = (ctypes.c_int64 * len(path))(*path)
+        is_bf16, size, (all_keys, all_values) = self.dtype == torch.bfloat16, self.dtype.itemsize, self.pointers
+        gather, gather_latents = native.kernels().gather, native.kernels().gather_latents
+        for layer, shape in self.shapes.items():
+            places = (shape.key_dim, self.padded, slot, base, nodes, len(path))
+            if shape.value_dim:
+                gather(all_keys[layer], all_values[layer], size, shape.heads, *places)
+            else:
+                gather_latents(all_keys[layer], is_bf16, *places)
 
     def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
@@ -209,7 +209,9 @@ class TiledBatch:
         for window in windows:
             parts += visible(packed, window)
         self.rows = len(packed.token_ids)
-        _check(parts, (vocabulary, positions, len(cache.lengths), cache.capacity, self.rows))
+        self._limits = vocabulary, positions, len(cache.lengths), cache.capacity, self.rows
+        self._cache, self._windows = weakref.ref(cache), windows
+        _check(parts, self._limits)
         self.logits = torch.empty(len(packed.judged_rows), outputs)
         self._states, self._layers = cache.states, layers
         self._walks = [] if cache.states is None else cache.states.walks(packed, layers)
@@ -250,6 +252,27 @@ class TiledBatch:
             made = structs.Walks(*held, *sizes, *at[windowed:], len(self._walks), deepest)
             self.struct.walks = ctypes.pointer(made)
 
+    def move_to(self, packed: Packed) -> bool:
+        """Become the batch of another row of the same cache, if both are single rows of a text and no layer is
+        recurrent. It has logits of its own then; what decoders add stays as it is.
+
+        Raises:
+            InvalidBatch: as above.
+        """
+        if not is_one_row(packed) or self.rows != 1 or packed.cache is not self._cache() or self._states is not None:
+            return False
+        (token,), (place,), slot = packed.token_ids, packed.starts, packed.segments[0].slot
+        _check(((token,), (place,), (slot,), (place,)), self._limits)
+        numbers = self._array
+        numbers[:4] = token, place, slot, place
+        for k, window in enumerate(self._windows):  # behind a judged row and two bounds: first, last and two bounds
+            numbers[7 + 4 * k] = max(0, place + 1 - window) if window else 0
+            numbers[8 + 4 * k] = place + 1
+        self.logits = torch.empty(self.logits.shape)
+        self.struct.logits, self.struct.threads = self.logits.data_ptr(), threads()
+        self._touched.value = 0
+        return True
+
     @property
     def experts_touched(self) -> int:
         """How many experts its rows chose, of all layers together."""
@@ -269,6 +292,11 @@ class TiledBatch:
             raise
         if self._states is not None:
             self._states.written(self._walks, self._layers)
+
+
+def is_one_row(packed: Packed) -> bool:
+    """Whether it is a single row of a text, as plain decoding and the next token of a chain are."""
+    return len(packed.token_ids) == 1 and len(packed.segments[0].causal) == 1
 
 
 _PARTS = ("token", "position", "slot", "place in its slot", "judged row")
