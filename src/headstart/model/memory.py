@@ -25,10 +25,6 @@ _GIB = 2**30
 
 _WILLNEED, _DONTNEED = 3, 4
 """MADV_WILLNEED and MADV_DONTNEED of Linux."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc."""
-HEAP_KEPT = 64 << 20
-"""Bytes at the end of the heap that a process keeps when they are free; half as much comes from the heap at once."""
 
 
 _PAGES = 2**16
@@ -136,16 +132,12 @@ def release_files() -> None:
     """Give back the memory in which checkpoints are mapped, on Linux: what was copied from them is not read again, and
     what is still looked up there, such as rows of an embedding, comes back page by page.
 
-    What the heap holds free after loading goes back, too. What is freed from then on stays with the process, up to
-    `HEAP_KEPT` bytes: each step asks for the same logits and distributions again, and to get their pages anew, which
-    the kernel fills with zeros, takes longer than to compute the distributions.
+    What the heap holds free after loading goes back, too.
     """
     for begin, end in mapped_checkpoints():
         _madvise(begin, end, _DONTNEED)
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
         library.malloc_trim(0)
-        library.mallopt(_TRIM_THRESHOLD, HEAP_KEPT)
-        library.mallopt(_MMAP_THRESHOLD, HEAP_KEPT // 2)
 
 
 def mapped_checkpoints() -> list[tuple[int, int]]:
