@@ -262,7 +262,7 @@ LAW = [
      is_the_distribution_of_transformers),
     (filters, "min_p drops the likeliest", "np.where(masses < least", "np.where(masses <= least",
      is_the_distribution_of_transformers),
-    (filters, "temperature upside down", "x.detach().numpy() / np.array(divisors", "x.detach().numpy() * np.array(divisors",
+    (filters, "temperature upside down", "numpy() / np.array(divisors", "numpy() * np.array(divisors",
      is_the_distribution_of_transformers),
     (distribution, "a lone temperature is forgotten", "temperatures = [max(s.temperature, COLDEST) for s in samplings]",
      "temperatures = [1.0] * len(rows)", has_the_masses_of_transformers),

@@ -285,8 +285,10 @@ def draw_children(
 
 
 def distributions_of_children(q: NDArray[Any], tokens: Sequence[int], rows: NDArray[Any] | None = None) -> NDArray[Any]:
-    """For each child the distribution it was drawn from: q [V] without its elder siblings, with sum 1 again. rows [N, V]:
-    where they are written."""
+    """For each child the distribution it was drawn from: q [V] without its elder siblings, with sum 1 again.
+
+    rows [N, V]: where they are written.
+    """
     rows = np.empty((len(tokens), len(q)), q.dtype) if rows is None else rows
     for row, before, token in zip(rows, (q, *rows), (-1, *tokens), strict=False):
         row[:] = before
