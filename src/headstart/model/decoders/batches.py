@@ -44,12 +44,13 @@ class TiledBatches:
             InvalidBatch, NotEnoughMemory: see `TiledBatch`.
         """
         # taken out meanwhile: another thread may run the same decoder
-        batch = self._kept.pop() if self._kept and is_one_row(packed) else None
-        if batch is None or len(batch.logits[0]) != model.head.outputs or not batch.move_to(packed):
+        lone, outputs = is_one_row(packed), model.head.outputs
+        batch = self._kept.pop() if lone and self._kept else None
+        if batch is None or batch.outputs != outputs or not batch.move_to(packed):
             count = int(model.layer_count)
-            batch = TiledBatch(packed, self._windows, outputs=model.head.outputs, layers=count, **self._fixed)
+            batch = TiledBatch(packed, self._windows, outputs=outputs, layers=count, **self._fixed)
         add(batch)
         batch.run(model)
-        if is_one_row(packed) and not self._kept:
+        if lone and not self._kept:
             self._kept.append(batch)
         return batch

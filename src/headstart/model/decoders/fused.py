@@ -149,21 +149,27 @@ class FusedDecoder:
             raise InvalidBatch(
                 f"{model.layer_count} layers with taps {taps} of {len(self._layers)}", hint="ask for layers it has"
             )
+        if not taps:
+            return Forward(self._run(packed, model, None).logits)
         rows = len(packed.token_ids)
         states = torch.empty(len(taps), rows, model.width)  # one tensor for all: a step has little time for more
         pointers = (ctypes.c_void_p * (model.layer_count + 1))()
         for number, layer in enumerate(taps):
             pointers[layer] = states.data_ptr() + 4 * number * rows * model.width
 
+        batch = self._run(packed, model, ctypes.addressof(pointers))
+        return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
+
+    def _run(self, packed: Packed, model: structs.Model, taps: int | None) -> TiledBatch:
+        """taps: the address of where the states go."""
+
         def add(batch: TiledBatch) -> None:
-            batch.struct.taps = ctypes.addressof(pointers) if taps else None
+            batch.struct.taps = taps
 
         batch = self._batches.run(packed, model, add)
         if self.experts_touched is not None:
             self.experts_touched = batch.experts_touched
-        if not taps:
-            return Forward(batch.logits)
-        return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
+        return batch
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
         made = copy.copy(self)  # it shares the layers, and keeps alive what they point to

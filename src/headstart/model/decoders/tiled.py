@@ -212,7 +212,7 @@ class TiledBatch:
         self._limits = vocabulary, positions, len(cache.lengths), cache.capacity, self.rows
         self._cache, self._windows = weakref.ref(cache), windows
         _check(parts, self._limits)
-        self.logits = torch.empty(len(packed.judged_rows), outputs)
+        self.logits, self.outputs = torch.empty(len(packed.judged_rows), outputs), outputs
         self._states, self._layers = cache.states, layers
         self._walks = [] if cache.states is None else cache.states.walks(packed, layers)
         windowed = len(parts)
@@ -261,14 +261,14 @@ class TiledBatch:
         """
         if not is_one_row(packed) or self.rows != 1 or packed.cache is not self._cache() or self._states is not None:
             return False
-        (token,), (place,), slot = packed.token_ids, packed.starts, packed.segments[0].slot
-        _check(((token,), (place,), (slot,), (place,)), self._limits)
+        place, slot = packed.starts[0], packed.segments[0].slot
+        _check((packed.token_ids, packed.starts, (slot,), packed.starts), self._limits)
         numbers = self._array
-        numbers[:4] = token, place, slot, place
+        numbers[0], numbers[1], numbers[2], numbers[3] = packed.token_ids[0], place, slot, place
         for k, window in enumerate(self._windows):  # behind a judged row and two bounds: first, last and two bounds
             numbers[7 + 4 * k] = max(0, place + 1 - window) if window else 0
             numbers[8 + 4 * k] = place + 1
-        self.logits = torch.empty(self.logits.shape)
+        self.logits = torch.empty(1, self.outputs)
         self.struct.logits, self.struct.threads = self.logits.data_ptr(), threads()
         self._touched.value = 0
         return True

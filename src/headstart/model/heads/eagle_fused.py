@@ -107,6 +107,7 @@ class FusedHead(Head):
             residual_normed=config.norm_before_residual,
             output_normed=config.states_normed,
         )
+        self._draft_head_pointer = ctypes.pointer(self._draft_head)
         self._third = config.version == EAGLE3
         self._batches = TiledBatches(
             (config.window,), shapes=self.shapes, dtype=self.dtype, vocabulary=config.vocab_size, positions=self.length
@@ -139,16 +140,16 @@ class FusedHead(Head):
             )
         states = torch.empty(len(packed.judged_rows), self._model.width)
         left = torch.empty(len(rows), self._model.width) if every else None
-        pointers = (ctypes.c_void_p * (self._model.layer_count + 1))()
-        if left is not None:
+        pointers = None if left is None else (ctypes.c_void_p * (self._model.layer_count + 1))()
+        if left is not None and pointers is not None:
             pointers[self._model.layer_count] = left.data_ptr()
 
         def add(batch: TiledBatch) -> None:
             struct = batch.struct
-            struct.draft_head = ctypes.pointer(self._draft_head)
+            struct.draft_head = self._draft_head_pointer
             struct.states, struct.features = (None, rows.data_ptr()) if fusing else (rows.data_ptr(), None)
             struct.output_states = states.data_ptr()
-            struct.taps = None if left is None else ctypes.addressof(pointers)
+            struct.taps = None if pointers is None else ctypes.addressof(pointers)
 
         return HeadOutput(self._batches.run(packed, self._model, add).logits, states, left)
 
