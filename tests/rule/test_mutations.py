@@ -163,7 +163,7 @@ RULE = [
      keeps_the_distribution_of_chains),
     ("the residual forgets the weight", "np.maximum(weight * distribution", "np.maximum(distribution",
      keeps_the_distribution_of_chains),
-    ("a rejected child leaves the distribution as it was", "rest / total", "distribution",
+    ("a rejected child leaves the distribution as it was", "rest /= total", "rest = distribution",
      keeps_the_distribution_of_siblings),
     ("a rejected child leaves the weight as it was", "total / (total + (1 - weight))", "weight",
      keeps_the_distribution_of_chains),
@@ -210,7 +210,7 @@ def test_a_fault_in_distributions_over_a_part_of_the_vocabulary_is_caught(
 
 def test_elder_siblings_left_in_q_are_caught() -> None:
     keeps_the_distribution_of_siblings(verify)
-    assert caught(keeps_the_distribution_of_siblings, verify, mutant(siblings, "        rest[token] = 0\n", ""))
+    assert caught(keeps_the_distribution_of_siblings, verify, mutant(siblings, "            row[token] = 0\n", ""))
 
 
 # -- the distribution: transformers' processors
@@ -226,6 +226,14 @@ def is_the_distribution_of_transformers(module: Any) -> None:
             expected = transformers_logits(x, sampling)
             torch.testing.assert_close(found, expected)
             assert torch.equal(found.isneginf(), expected.isneginf())
+
+
+def has_the_masses_of_transformers(module: Any) -> None:
+    x = random_logits(8, seed=1)
+    for sampling in SAMPLED.values():
+        state = module.SamplingState(sampling, PROMPT, V, STOPS).after(OUTPUT)
+        expected = transformers_logits(x, sampling).softmax(-1)
+        torch.testing.assert_close(module.distribution(x, [module.SamplingRow(state)] * len(x)), expected)
 
 
 def bad_rows_are_reported(module: Any) -> None:
@@ -252,9 +260,14 @@ LAW = [
      ties_are_cut_as_transformers_does),
     (filters, "top_k keeps one fewer", "row[ids[:k]][-1]", "row[ids[: max(1, k - 1)]][-1]",
      is_the_distribution_of_transformers),
-    (filters, "min_p drops the likeliest", "torch.where(p < _column", "torch.where(p <= _column",
+    (filters, "min_p drops the likeliest", "np.where(masses < least", "np.where(masses <= least",
      is_the_distribution_of_transformers),
-    (filters, "temperature upside down", "x = x / _column(", "x = x * _column(", is_the_distribution_of_transformers),
+    (filters, "temperature upside down", "numpy() / np.array(divisors", "numpy() * np.array(divisors",
+     is_the_distribution_of_transformers),
+    (distribution, "a lone temperature is forgotten", "temperatures = [max(s.temperature, COLDEST) for s in samplings]",
+     "temperatures = [1.0] * len(rows)", has_the_masses_of_transformers),
+    (distribution, "a temperature counts twice", "filtered(torch.from_numpy(x), samplings).numpy(), [1.0] * len(rows)",
+     "filtered(torch.from_numpy(x), samplings).numpy(), temperatures", has_the_masses_of_transformers),
     (distribution, "draft tokens are not seen", ".place.after(self.drafted).processors", ".processors",
      is_the_distribution_of_transformers),
     (distribution, "a NaN row is ignored at temperature 0", "token if math.isfinite(row[token]) else -1", "token",

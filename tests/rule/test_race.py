@@ -1,4 +1,4 @@
-"""The compiled part of a draw leaves the token as it is, bit for bit, and hands over what it cannot tell."""
+"""Compiled draws give the tokens of NumPy's, and hand over what they cannot tell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MASK = (1 << 64) - 1
 
 
 @pytest.fixture(scope="module")
-def able() -> race.Able:
+def first() -> race.First:
     found = race.compiled()
     if found is None:
         pytest.skip("there is no C++ compiler")
@@ -45,24 +45,44 @@ def distributions(rng: np.random.Generator, size: int) -> dict[str, NDArray[np.f
 
 
 @pytest.mark.parametrize("size", [512, 513, 1000, 4099, 60_000])
-def test_a_draw_is_that_of_numpy(able: race.Able, size: int) -> None:
+def test_draws_are_those_of_numpy(first: race.First, size: int) -> None:
+    """One at a time, and several without replacement."""
     rng = np.random.default_rng(size)
     for position in range(20 if size > 10_000 else 100):
         for name, distribution in distributions(rng, size).items():
-            drawn = Noise(5).draw(distribution, position, Purpose.DRAFT, lane=3)
-            assert drawn == Noise(5)._draw(distribution, position, Purpose.DRAFT, 3), name
+            drawn = Noise(5).first(distribution, position, Purpose.DRAFT, 3, 4)
+            assert drawn == in_numpy(distribution, position, 4), name
+            assert Noise(5).draw(distribution, position, Purpose.DRAFT, lane=3) == drawn[0], name
 
 
-def test_it_decides_the_usual_distributions_and_hands_over_the_others(able: race.Able) -> None:
+def in_numpy(weights: NDArray[np.float32], position: int, count: int) -> list[int]:
+    rest = weights.copy()
+    drawn: list[int] = []
+    while len(drawn) < min(count, np.count_nonzero(weights)):
+        drawn.append(Noise(5)._draw(rest, position, Purpose.DRAFT, 3))
+        rest[drawn[-1]] = 0
+    return drawn
+
+
+def test_there_are_no_more_tokens_than_have_a_weight(first: race.First) -> None:
+    weights = np.zeros(2000, dtype=np.float32)
+    weights[[3, 700, 1999]] = 0.5, 0.3, 0.2
+    assert sorted(first(weights, 11, 8) or ()) == [3, 700, 1999]
+    assert len(first(weights, 11, 2) or ()) == 2
+    assert Noise(5).first(np.zeros(600, dtype=np.float32), 0, Purpose.DRAFT, 3, 2) == []
+    assert Noise(5).first(np.full(600, np.nan, dtype=np.float32), 0, Purpose.DRAFT, 3, 2) == []
+
+
+def test_it_decides_the_usual_distributions_and_hands_over_the_others(first: race.First) -> None:
     """A draw that always fell back on NumPy would pass every other test."""
     rng = np.random.default_rng(1)
-    decided = {name: able(distribution, 7) is not None for name, distribution in distributions(rng, 5000).items()}
+    decided = {name: first(distribution, 7, 3) is not None for name, distribution in distributions(rng, 5000).items()}
     handed_over = {"small", "smallest", "great", "mixed"}
     assert {name for name, done in decided.items() if not done} <= handed_over
     assert not decided["smallest"]
     assert not decided["great"]
-    assert able(np.zeros(600, dtype=np.float32), 7) is None
-    assert able(np.full(600, np.nan, dtype=np.float32), 7) is None
+    assert first(np.zeros(600, dtype=np.float32), 7, 1) is None
+    assert first(np.full(600, np.nan, dtype=np.float32), 7, 1) is None
 
 
 def unmixed(bits: int) -> int:
@@ -77,7 +97,7 @@ def unmixed(bits: int) -> int:
 
 @pytest.mark.parametrize("bits", [2**53 - 1, 2**53 - 2, 2**53 - 9, 0])
 @pytest.mark.parametrize("place", [0, 255, 256, 699])
-def test_numbers_next_to_one_and_to_zero(able: race.Able, bits: int, place: int) -> None:
+def test_numbers_next_to_one_and_to_zero(first: race.First, bits: int, place: int) -> None:
     """There the bound of a token is many times, or a small part of, what the other tokens have."""
     key = (unmixed(bits) - (place + 1) * noise._GOLDEN) & MASK
     counters = (np.arange(700, dtype=np.uint64) + np.uint64(1)) * np.uint64(noise._GOLDEN)
@@ -87,10 +107,10 @@ def test_numbers_next_to_one_and_to_zero(able: race.Able, bits: int, place: int)
     for share in np.geomspace(1e-22, 1e3, 200):
         distribution = np.ones(700, dtype=np.float32)
         distribution[place] = share
-        found = able(distribution, key)
+        found = first(distribution, key, 1)
         with np.errstate(divide="ignore"):  # the last number rounds to u = 1: that token wins whatever its weight
             winner = int((distribution / exponentials).argmax())
-        assert found is None or winner in found
+        assert found is None or found == [winner]
         decided += found is not None
     assert decided == 0 if bits == 2**53 - 1 else decided > 190
 
@@ -113,32 +133,31 @@ def test_without_a_compiler_numpy_draws(monkeypatch: pytest.MonkeyPatch, tmp_pat
         race.compiled.cache_clear()
 
 
-def test_a_loose_guard_would_be_found(able: race.Able, tmp_path: Path) -> None:
-    """With a bound that is a little too low, some winner is left out: these tests can fail."""
+def test_a_loose_guard_would_be_found(first: race.First, tmp_path: Path) -> None:
+    """With bounds that are too low, some winner is left out: these tests can fail."""
     source = race._SOURCE.read_text(encoding="utf-8")
     wrong = source.replace(
-        "distribution[i + j], lanes[j]);\n            found",
-        "distribution[i + j], lanes[j]) * 0.97f;\n            found",
+        "weights[i + j], lanes[j]);\n            found",
+        "weights[i + j], lanes[j]) * 0.5f;\n            found",
     )
     assert wrong != source
     (tmp_path / "race.cpp").write_text(wrong, encoding="utf-8")
     loose = race.bound_to(ctypes.CDLL(str(compiling.library(tmp_path / "race.cpp").path)))
     assert differences(loose)
-    assert not differences(able)
+    assert not differences(first)
 
 
-def differences(find: race.Able) -> int:
+def differences(find: race.First) -> int:
     found = 0
     for key in range(1000):
         distribution = np.ones(700, dtype=np.float32)
         counters = (np.arange(700, dtype=np.uint64) + np.uint64(1)) * np.uint64(noise._GOLDEN)
         exponentials = noise._exponentials(noise._mix_array(counters + np.uint64(key)) >> np.uint64(11))
-        able = find(distribution, key)
-        found += able is None or int((distribution / exponentials).argmax()) not in able
+        found += find(distribution, key, 1) != [int((distribution / exponentials).argmax())]
     return found
 
 
-def test_it_reads_and_writes_within_its_bounds(able: race.Able, tmp_path: Path) -> None:
+def test_it_reads_and_writes_within_its_bounds(first: race.First, tmp_path: Path) -> None:
     """Compiled as a program with the address sanitizer, which ends it at the first byte outside."""
     main = """
     #include "race.cpp"
@@ -146,8 +165,8 @@ def test_it_reads_and_writes_within_its_bounds(able: race.Able, tmp_path: Path) 
     int main() {
         for (int64_t size = 1; size < 1200; size += size < 600 ? 1 : 37) {
             std::vector<float> distribution(size, 1.0f);
-            std::vector<int64_t> able(4);
-            for (uint64_t key = 0; key < 5; ++key) headstart_able(distribution.data(), size, key, able.data(), 4);
+            std::vector<int64_t> drawn(4);
+            for (uint64_t key = 0; key < 5; ++key) headstart_draw(distribution.data(), size, key, drawn.data(), 4);
         }
     }"""
     (tmp_path / "main.cpp").write_text(main, encoding="utf-8")

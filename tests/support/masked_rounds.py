@@ -14,6 +14,7 @@ from headstart.drafters.forced import certain_after
 from headstart.engine.drafts import allowed_part
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.rule.distributions import sampling_rows
+from headstart.rule.softmax import softmax
 from headstart.rule.verify import traverse, walk
 from headstart.types import Draft
 from support.enumeration import Oracle
@@ -59,7 +60,8 @@ class World:
             masked = torch.full_like(x, -torch.inf)
             may = list(self._allowed(context))
             masked[may] = x[may]
-            return exact(masked.softmax(-1))
+            # what is found in another way is the mask: rounded as the engine does, the numbers are the same
+            return exact(torch.from_numpy(softmax().distributions(masked[None].numpy(), [1.0])[0]))
         state = self.begin()
         for token in context:
             state = state.after((token,))

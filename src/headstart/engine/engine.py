@@ -220,6 +220,8 @@ class Engine:
         try:
             while any(request.finish_reason is None for request in requests):
                 self.step()
+                for request in requests:
+                    request.chunks.clear()  # nobody reads them, and they hold the distributions of every draft
         finally:
             for request in requests:
                 self.cancel(request)

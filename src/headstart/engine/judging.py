@@ -21,6 +21,7 @@ from headstart.rule.distribution import token_logprobs
 from headstart.rule.distributions import Distributions, distributions, sampling_rows
 from headstart.rule.drafted import drafted_distributions
 from headstart.rule.row import Row
+from headstart.rule.softmax import softmax
 from headstart.rule.verify import verify, walk
 from headstart.types import Draft, TokenLogprob, Verdict
 
@@ -53,6 +54,7 @@ class HostJudge(Judge):
 
     def __init__(self) -> None:
         race.compiled()  # now, so that no request waits for a compiler
+        softmax()
 
     def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[Outcome]:
         judged = [

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import torch
+
 from headstart.drafters import Observation
 from headstart.engine.guards import Listeners, Recorders
 from headstart.model.packed import Segment
@@ -238,7 +240,8 @@ def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mappi
     if not hidden:
         return hidden
     if list(path) != list(range(len(path))):
-        rows = [*range(feed), *(feed + node for node in path)]
-        return {layer: states[rows] for layer, states in hidden.items()}
+        device = next(iter(hidden.values())).device
+        rows = torch.tensor([*range(feed), *(feed + node for node in path)], device=device)
+        return {layer: states.index_select(0, rows) for layer, states in hidden.items()}
     count = feed + len(path)
     return {layer: states if len(states) == count else states[:count] for layer, states in hidden.items()}

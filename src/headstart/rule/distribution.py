@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base.errors import HeadstartError, InvalidOption
-from headstart.rule.filters import filtered, first_maximum, one_hot
+from headstart.rule.filters import COLDEST, filtered, first_maximum, one_hot
 from headstart.rule.processors import Place, Processor, processors_of
+from headstart.rule.softmax import softmax
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import LogprobsMode, Sampling, TokenLogprob
 
@@ -128,9 +129,26 @@ def distribution(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: Partia
     A row with a NaN or +inf logit, or with every token masked, comes out as NaN throughout; the others are as
     they would be alone. Temperature 0 gives a one-hot row (the lowest index of tied maxima, as transformers' greedy).
     """
+    if logits.device.type == "cpu":
+        return torch.from_numpy(on_host(logits, rows, vocabulary))
     if all(row.state.sampling.greedy for row in rows):  # the common case, without the exponentials
         return one_hot(_edit(logits, rows, vocabulary))
     return process(logits, rows, vocabulary).softmax(-1)
+
+
+def on_host(
+    logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None = None
+) -> NDArray[np.float32]:
+    """`distribution` of logits on the host, as an array [R, V]."""
+    x = _host_edit(logits, rows, vocabulary)
+    samplings = [row.state.sampling for row in rows]
+    if all(s.greedy for s in samplings):
+        found: NDArray[np.float32] = one_hot(torch.from_numpy(x)).numpy()
+        return found
+    temperatures = [max(s.temperature, COLDEST) for s in samplings]
+    if any(s.greedy or s.top_k or s.top_p < 1 or s.min_p for s in samplings):
+        x, temperatures = filtered(torch.from_numpy(x), samplings).numpy(), [1.0] * len(rows)
+    return softmax().distributions(np.ascontiguousarray(x), temperatures)
 
 
 def greedy(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None = None) -> list[int]:
@@ -139,12 +157,11 @@ def greedy(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocab
 
     -1 for a row whose largest logit is not finite. Nothing as wide as the vocabulary is made or copied.
     """
-    edited = _edit(logits, rows, vocabulary)
-    if edited.device.type == "cpu":  # a dozen small operations on a cold cache would take longer than the work
-        values = edited.detach().numpy()
+    if logits.device.type == "cpu":  # a dozen small operations on a cold cache would take longer than the work
+        values = _host_edit(logits, rows, vocabulary)
         tokens = values.argmax(-1).tolist()
         return [token if math.isfinite(row[token]) else -1 for token, row in zip(tokens, values, strict=True)]
-    first, highest = first_maximum(edited)
+    first, highest = first_maximum(_edit(logits, rows, vocabulary))
     return torch.where(torch.isfinite(highest), first, -1)[:, 0].tolist()
 
 
@@ -177,15 +194,25 @@ def token_logprobs(
 
 def _edit(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None) -> Tensor:
     """The logits in float32 after the processors of each row."""
+    if logits.device.type == "cpu":
+        return torch.from_numpy(_host_edit(logits, rows, vocabulary))
     assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
     x = logits.float()
     if all(row.state.unedited for row in rows):
         return x
-    if x.device.type == "cpu":
-        return torch.from_numpy(_edit_on_host(x.detach().numpy(), rows, vocabulary))
     if vocabulary is None:
         return _edit_on_device(x, rows)
     return vocabulary.narrowed(_edit_on_device(vocabulary.widened(x), rows))
+
+
+def _host_edit(
+    logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None
+) -> NDArray[np.float32]:
+    """The same of logits on the host, as an array; that of the logits themselves where nothing edits them."""
+    assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
+    given = logits if logits.dtype == torch.float32 else logits.float()
+    x: NDArray[np.float32] = (given.detach() if given.requires_grad else given).numpy()
+    return x if all(row.state.unedited for row in rows) else _edit_on_host(x, rows, vocabulary)
 
 
 @np.errstate(invalid="ignore", over="ignore")  # bad logits come out as NaN, which the caller looks for

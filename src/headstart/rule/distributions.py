@@ -1,6 +1,5 @@
-"""The target's distributions over the rows of a step: those after x0, which are always asked for, all at once; the
-others as they are asked for, on a CPU, and at once on a device, and for greedy requests whose logits are not edited, of
-which all rows take as long as one."""
+"""The target's distributions over the rows of a step: on a device all at once; on the host as they are asked for, but
+for those after x0 of several sampled requests, which are always asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base.errors import NonFiniteLogits
-from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy, on_host
 from headstart.types import Draft
 
 
@@ -49,8 +48,10 @@ class Distributions(Sequence[NDArray[np.float32]]):
         if index not in self._found:
             self._look_out(index)
             at = slice(index, index + 1)
-            row = distribution(self.logits[at], self.rows[at]) if self.p is None else self.p[at]
-            self._found[index] = _finite(row.cpu().numpy())[0]
+            row = on_host(self.logits[at], self.rows[at]) if self.p is None else self.p[at].cpu().numpy()
+            if row[0, 0] != row[0, 0]:  # softmax spreads a NaN over its whole row
+                raise no_distribution()
+            self._found[index] = row[0]
         return self._found[index]
 
     def token(self, index: int) -> int:
@@ -84,8 +85,7 @@ class Distributions(Sequence[NDArray[np.float32]]):
 
 
 class _Tokens(Sequence[int]):
-    """The tokens of a greedy request's distributions, each computed when it is asked for: to edit a row, it is
-    copied."""
+    """The tokens of a greedy request's distributions, each computed when it is asked for."""
 
     def __init__(self, rows: tuple[SamplingRow, ...], logits: Tensor) -> None:
         self._rows, self._logits = rows, logits
@@ -101,12 +101,6 @@ class _Tokens(Sequence[int]):
             at = slice(index, index + 1)
             (self._found[index],) = greedy(self._logits[at], self._rows[at])
         return self._found[index]
-
-
-def _finite(p: NDArray[np.float32]) -> NDArray[np.float32]:
-    if np.isnan(p[:, 0]).any():  # softmax spreads a NaN over its whole row
-        raise no_distribution()
-    return p
 
 
 def no_distribution() -> NonFiniteLogits:
@@ -127,17 +121,16 @@ def distributions(requests: Sequence[tuple[SamplingRow, ...]], logits: Tensor) -
     """The distributions of each request's rows; logits [R, V]: theirs, request by request."""
     if not requests:
         return []
-    parts = torch.split(logits, [len(rows) for rows in requests])
+    parts = [logits] if len(requests) == 1 else torch.split(logits, [len(rows) for rows in requests])
     found: dict[int, Distributions] = {}
     greedy_ones: list[int] = []
     sampled_ones: list[int] = []
     for k, (rows, part) in enumerate(zip(requests, parts, strict=True)):
-        state = rows[0].state
-        is_greedy = state.sampling.greedy
-        if logits.device.type != "cpu" or (is_greedy and state.unedited):
-            (greedy_ones if is_greedy else sampled_ones).append(k)
-        else:
+        is_greedy = rows[0].state.sampling.greedy
+        if logits.device.type == "cpu":
             found[k] = Distributions(rows, part, _Tokens(rows, part) if is_greedy else None)
+        else:
+            (greedy_ones if is_greedy else sampled_ones).append(k)
     if greedy_ones:
         tokens = iter(greedy(*_together(requests, parts, logits, greedy_ones)))
         for k in greedy_ones:
@@ -158,7 +151,7 @@ def _find_first(requests: Sequence[Distributions], logits: Tensor) -> None:
         return
     if len(several) < len(logits):
         logits = torch.cat([each.logits[:1] for each in several])
-    p = distribution(logits, [each.rows[0] for each in several]).numpy()
+    p = on_host(logits, [each.rows[0] for each in several])
     for each, row, bad in zip(several, p, np.isnan(p[:, 0]).tolist(), strict=True):
         if not bad:  # who asks for it is told then
             each._found[0] = row

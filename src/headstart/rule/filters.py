@@ -57,7 +57,11 @@ def _column(values: Iterable[float], like: Tensor) -> Tensor:
 def _temperature(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
     """x / T; at T = 0 everything but the first maximum becomes -inf."""
     if not all(s.temperature in (0, 1) for s in samplings):
-        x = x / _column((1.0 if s.greedy else max(s.temperature, COLDEST) for s in samplings), x)
+        divisors = [1.0 if s.greedy else max(s.temperature, COLDEST) for s in samplings]
+        if x.device.type == "cpu":  # torch would wake its threads for it, which may have to wait for a processor
+            x = torch.from_numpy(x.detach().numpy() / np.array(divisors, np.float32)[:, None])
+        else:
+            x = x / _column(divisors, x)
     if not any(s.greedy for s in samplings):
         return x
     off = one_hot(x) == 0
@@ -176,4 +180,8 @@ def _min_p(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
     if not any(fractions):
         return x
     p = x.softmax(-1)
+    if x.device.type == "cpu":  # as for the temperature
+        masses = p.numpy()
+        least = np.array(fractions, np.float32)[:, None] * masses.max(-1, keepdims=True)
+        return torch.from_numpy(np.where(masses < least, np.float32(-math.inf), x.detach().numpy()))
     return torch.where(p < _column(fractions, x) * p.amax(-1, keepdim=True), -math.inf, x)

@@ -106,16 +106,26 @@ class Noise:
 
         This is Gumbel-max; the token of largest race time wins, and a token of weight 0 never does.
         """
-        able = self._able(distribution, position, purpose, lane)
-        if able is not None:
-            if able.size == 1:
-                return int(able[0])
-            bits = self._bits(position, purpose, lane, distribution.shape[0], able)
-            return int(able[(distribution[able] / _exponentials(bits)).argmax()])
-        return self._draw(distribution, position, purpose, lane)
+        found = self._first(distribution, position, purpose, lane, 1)
+        return self._draw(distribution, position, purpose, lane) if found is None else found[0]
 
-    def _able(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int) -> NDArray[np.int64] | None:
-        """The tokens that can win, where compiled code finds them."""
+    def first(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int, count: int) -> list[int]:
+        """Up to `count` different tokens in the order of that race, the winner first: so many draws without
+        replacement. Fewer where no others have a weight, none where the weights are NaN."""
+        found = self._first(distribution, position, purpose, lane, count)
+        if found is not None:
+            return found
+        found, left = [], min(count, int(np.count_nonzero(distribution > 0)))
+        rest = distribution.copy()
+        while len(found) < left:  # whoever wins once the winner has left would have been second
+            found.append(self._draw(rest, position, purpose, lane))
+            rest[found[-1]] = 0
+        return found
+
+    def _first(
+        self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int, count: int
+    ) -> list[int] | None:
+        """The same, where compiled code finds them."""
         if (
             distribution.shape[0] < race.SHORTEST
             or distribution.dtype != np.float32
@@ -123,7 +133,7 @@ class Noise:
         ):
             return None
         find = race.compiled()
-        return None if find is None else find(distribution, self._key(position, purpose, lane))
+        return None if find is None else find(distribution, self._key(position, purpose, lane), count)
 
     def _draw(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int) -> int:
         """`draw` in NumPy alone, for distributions of any kind of number."""

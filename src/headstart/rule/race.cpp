@@ -1,9 +1,9 @@
-// Which tokens can win a draw, in one pass over the distribution: the part of noise.py that takes as long as the
-// vocabulary is wide.
+// The first tokens in the race of a draw: the part of noise.py that takes as long as the vocabulary is wide.
 //
 // A token's race time is weight / -log(u), and -log(u) >= 1 - u bounds it from above by weight / (1 - u). The numbers u
-// are those of noise.py to the bit; the bounds are float32, and GUARD is far more than their rounding errors. Whoever
-// wins is among the tokens found here; noise.py draws it from them.
+// are those of noise.py to the bit; the bounds are float32, and GUARD is far more than their rounding errors. Only the
+// tokens whose bound is high enough have their race times computed. Where two of these are so close that another
+// library's logarithm might order them otherwise, noise.py decides.
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,15 @@ namespace {
 constexpr uint64_t GOLDEN = 0x9E3779B97F4A7C15ull, MIX1 = 0xBF58476D1CE4E5B9ull, MIX2 = 0x94D049BB133111EBull;
 constexpr int LANES = 16;
 constexpr int64_t BLOCK = 256, MOST_BLOCKS = 4096;
+constexpr int MOST_DRAWN = 64;
 constexpr float LEAST = 1e-30f, GREATEST = 1e30f;  // beyond these, float32 would lose digits
 constexpr double GUARD = 1e-6;
+constexpr double CLOSE = 1e-12;  // logarithms differ by less than a thousandth of it
+
+struct Runner {
+    double time;
+    int64_t token;
+};
 
 // 53 random bits. z: the key and the token's counter.
 inline uint64_t mixed(uint64_t z) {
@@ -34,57 +41,67 @@ inline double race_time(float weight, uint64_t z) {
     return weight / -std::log((static_cast<double>(mixed(z)) + 0.5) * 0x1p-53);
 }
 
-bool all_zero(const float *distribution, int64_t size) {
+bool all_zero(const float *weights, int64_t size) {
     int any = 0;
-    for (int64_t i = 0; i < size; ++i) any |= distribution[i] != 0.0f;
+    for (int64_t i = 0; i < size; ++i) any |= weights[i] != 0.0f;
     return !any;
 }
 
 // The greatest bound of a block, whose first token has the number z. Each lane keeps its own: no order is asked for.
-float greatest(const float *distribution, int64_t size, uint64_t z) {
+float greatest(const float *weights, int64_t size, uint64_t z) {
     float found[LANES] = {};
     uint64_t lanes[LANES];
     for (int j = 0; j < LANES; ++j) lanes[j] = z + j * GOLDEN;
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES)
         for (int j = 0; j < LANES; ++j) {
-            const float x = bound(distribution[i + j], lanes[j]);
+            const float x = bound(weights[i + j], lanes[j]);
             found[j] = x > found[j] ? x : found[j];
             lanes[j] += LANES * GOLDEN;
         }
-    for (int j = 0; i + j < size; ++j) found[j] = std::max(found[j], bound(distribution[i + j], lanes[j]));
+    for (int j = 0; i + j < size; ++j) found[j] = std::max(found[j], bound(weights[i + j], lanes[j]));
     return *std::max_element(found, found + LANES);
 }
 
 }  // namespace
 
-// Writes the tokens of distribution [size] that can win, in rising order, and returns how many; -1 where there are more than
-// `most`, or where float32 cannot tell. key: of the seed, position, purpose and lane.
-extern "C" int headstart_able(const float *distribution, int64_t size, uint64_t key, int64_t *able, int most) {
+// Writes the first `count` tokens of the race of weights [size], the winner first, and returns how many there are: fewer where
+// no others have a weight; -1 where noise.py must decide. key: of the seed, position, purpose and lane.
+extern "C" int headstart_draw(const float *weights, int64_t size, uint64_t key, int64_t *drawn, int count) {
     const int64_t blocks = (size + BLOCK - 1) / BLOCK;
-    if (blocks > MOST_BLOCKS) return -1;
+    if (blocks > MOST_BLOCKS || count > MOST_DRAWN) return -1;
     float tops[MOST_BLOCKS], top = 0;
-    int64_t leader = 0;
     for (int64_t b = 0; b < blocks; ++b) {
-        const int64_t from = b * BLOCK, count = std::min(BLOCK, size - from);
-        tops[b] = all_zero(distribution + from, count) ? 0 : greatest(distribution + from, count, key + (from + 1) * GOLDEN);
-        if (tops[b] > top) top = tops[b], leader = b;
+        const int64_t from = b * BLOCK, length = std::min(BLOCK, size - from);
+        tops[b] = all_zero(weights + from, length) ? 0 : greatest(weights + from, length, key + (from + 1) * GOLDEN);
+        top = std::max(top, tops[b]);
     }
     if (!(top > LEAST && top < GREATEST)) return -1;
 
-    double reached = 0;  // a race time that somebody has: nobody with a lower bound can win
-    for (int64_t i = leader * BLOCK; i < std::min((leader + 1) * BLOCK, size); ++i)
-        if (bound(distribution[i], key + (i + 1) * GOLDEN) >= top * (1 - GUARD))
-            reached = std::max(reached, race_time(distribution[i], key + (i + 1) * GOLDEN));
-
+    // one more than are drawn, to see how close the last of them is to the next
+    Runner first[MOST_DRAWN + 1];
     int found = 0;
-    for (int64_t b = 0; b < blocks; ++b) {
-        if (tops[b] < reached * (1 - GUARD)) continue;
-        for (int64_t i = b * BLOCK; i < std::min((b + 1) * BLOCK, size); ++i)
-            if (bound(distribution[i], key + (i + 1) * GOLDEN) >= reached * (1 - GUARD)) {
-                if (found == most) return -1;
-                able[found++] = i;
-            }
+    double reached = 0;  // nobody with a lower bound is among the first
+    for (;;) {
+        float *leader = std::max_element(tops, tops + blocks);
+        if (*leader <= reached * (1 - GUARD)) break;
+        *leader = 0;
+        const int64_t from = (leader - tops) * BLOCK;
+        for (int64_t i = from; i < std::min(from + BLOCK, size); ++i) {
+            const uint64_t z = key + (i + 1) * GOLDEN;
+            if (weights[i] == 0 || bound(weights[i], z) < reached * (1 - GUARD)) continue;
+            const Runner runner = {race_time(weights[i], z), i};
+            int place = found <= count ? found++ : count;  // behind all, or in the place of the last
+            if (reached > 0 && runner.time <= reached) continue;
+            for (; place > 0 && first[place - 1].time < runner.time; --place) first[place] = first[place - 1];
+            first[place] = runner;
+            if (found > count) reached = first[count].time;
+        }
     }
-    return found;
+    const int taken = std::min(found, count);
+    if (taken == 0 || first[taken - 1].time < LEAST) return -1;
+    for (int k = 0; k + 1 < found; ++k)
+        if (first[k].time - first[k + 1].time <= CLOSE * first[k].time) return -1;
+    for (int k = 0; k < taken; ++k) drawn[k] = first[k].token;
+    return taken;
 }

@@ -114,7 +114,8 @@ def traverse(
             total = rest.sum()
             if total > 0:
                 # (1 - weight) first: at the root the new weight is then 1 without rounding
-                weight, distribution = total / (total + (1 - weight)), rest / total
+                rest /= total  # it is nobody else's
+                weight, distribution = total / (total + (1 - weight)), rest
             elif weight < 1:
                 weight = 0
             # else p = q up to rounding: this rejection had probability 0, and p stays

@@ -19,14 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base.options import check_number
 from headstart.drafters import Row
 from headstart.drafters.growing.tree import GrowingTree
-from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy, process
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy, on_host, process
 from headstart.rule.noise import Purpose
+from headstart.rule.softmax import softmax
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft, Sampling
 
@@ -88,9 +91,9 @@ class GrowingChain:
         self.tokens: list[int] = []
         self.logits: list[Tensor] = []
         """[i]: the drafter's logits [1, W] after x0 and i tokens."""
-        self._distributions: list[Tensor] = []
+        self._distributions: list[NDArray[Any]] = []
 
-    def extend(self, q: Tensor | int) -> None:
+    def extend(self, q: NDArray[Any] | Tensor | int) -> None:
         """Draw the next token from q [W], or take the one that a greedy distribution leaves: its column.
 
         The chain ends where q is no distribution, since the logits are broken or every token is forbidden."""
@@ -99,12 +102,13 @@ class GrowingChain:
             token = column if self.vocabulary is None else self.vocabulary.tokens[column]
         else:
             if self._residual is not None:
-                q = self._residual.lower(q)
-            on_host = q.cpu().numpy()
-            if not math.isfinite(on_host[0]):  # softmax spreads a NaN over its whole row
+                q = self._residual.lower(torch.as_tensor(q))
+            if isinstance(q, Tensor):
+                q = q.cpu().numpy()
+            if not math.isfinite(q[0]):  # softmax spreads a NaN over its whole row
                 self.budget = len(self.tokens)
                 return
-            token = self.row.draw(on_host, len(self.tokens), self.vocabulary)
+            token = self.row.draw(q, len(self.tokens), self.vocabulary)
             self._distributions.append(q)
         self.tokens.append(token)
 
@@ -130,7 +134,7 @@ class GrowingChain:
         if self.row.sampling.greedy or not self.tokens:
             return Draft.chain(self.tokens)
         ids = None if self.vocabulary is None else self.vocabulary.ids
-        return Draft.chain(self.tokens, torch.stack(self._distributions), ids)
+        return Draft.chain(self.tokens, torch.from_numpy(np.stack(self._distributions)), ids)
 
 
 _Chain = TypeVar("_Chain", bound=GrowingChain)
@@ -153,7 +157,7 @@ def extend_chains(chains: Sequence[GrowingChain], logits: Tensor) -> None:
     rows = [SamplingRow(chain.row.sampling_state, tuple(chain.tokens)) for chain in chains]
     all_greedy = all(chain.row.sampling.greedy for chain in chains)
     vocabulary = chains[0].vocabulary
-    distributions: Any = greedy(logits, rows, vocabulary) if all_greedy else distribution(logits, rows, vocabulary)
+    distributions: Any = (greedy if all_greedy else drawn_from)(logits, rows, vocabulary)
     for index, (chain, q) in enumerate(zip(chains, distributions, strict=True)):
         chain.logits.append(logits[index : index + 1])
         chain.extend(q)
@@ -207,17 +211,30 @@ def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
         rows = [SamplingRow(state, path) for state, paths in states for path in paths]
         x = process(logits, rows, trees[0].vocabulary)
     most = max(max(tree.wanted()) for tree in trees)
-    chances, places = x.softmax(-1).topk(min(most, x.shape[1]))  # logsumexp takes ten times as long where x is -inf
-    scores, columns = chances.log().tolist(), places.tolist()
+    if x.device.type == "cpu":
+        columns, scores = softmax().likeliest(np.ascontiguousarray(x.detach().numpy()), most)
+    else:
+        chances, places = x.softmax(-1).topk(min(most, x.shape[1]))  # logsumexp takes ten times as long where x is -inf
+        scores, columns = chances.log().tolist(), places.tolist()
     for tree, span in list(_spans(trees)):
         tree.rank(columns[span], scores[span])
 
 
 def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
     rows = [SamplingRow(tree.row.sampling_state, path) for tree in trees for path in tree.paths()]
-    distributions = distribution(logits, rows, trees[0].vocabulary).cpu().numpy()
+    distributions = drawn_from(logits, rows, trees[0].vocabulary)
     for tree, span in list(_spans(trees)):
         tree.draw(distributions[span])
+
+
+def drawn_from(
+    logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None
+) -> NDArray[np.float32]:
+    """The distributions [R, W] of logits on any device, on the host."""
+    if logits.device.type == "cpu":
+        return on_host(logits, rows, vocabulary)
+    found: NDArray[np.float32] = distribution(logits, rows, vocabulary).cpu().numpy()
+    return found
 
 
 def scoring(state: SamplingState) -> SamplingState:

@@ -132,7 +132,7 @@ class GrowingTree:
         if not nodes or not self.draws or self.row.purpose is Purpose.TOKEN:
             return Draft(tokens, parents)
         ids = None if self.vocabulary is None else self.vocabulary.ids
-        return Draft(tokens, parents, torch.from_numpy(np.stack(self.distributions())), vocabulary=ids)
+        return Draft(tokens, parents, torch.from_numpy(self.distributions()), vocabulary=ids)
 
     @property
     def _drafted(self) -> list[_Node]:
@@ -143,14 +143,17 @@ class GrowingTree:
         """Of each node of the draft, its index in `tokens`; -1 for one that gets no children there."""
         return [node.fed for node in self._drafted]
 
-    def distributions(self) -> list[NDArray[Any]]:
-        """Of drawn nodes, the distribution [W] that each was drawn from given its elder siblings, in the order of the
-        draft."""
-        rows = []
+    def distributions(self) -> NDArray[Any]:
+        """Of drawn nodes, the distribution that each was drawn from given its elder siblings, in the order of the draft
+        [N, W]."""
+        first = self._nodes[0].distribution
+        assert first is not None, "called for drawn nodes only"
+        rows = np.empty((len(self._nodes), len(first)), first.dtype)
         for _, siblings in groupby(self._nodes, key=lambda node: node.parent):
             family = list(siblings)
-            assert family[0].distribution is not None, "called for drawn nodes only"
-            rows += distributions_of_children(family[0].distribution, [node.column for node in family])
+            begin, q = family[0].number, family[0].distribution
+            assert q is not None, "as above"
+            distributions_of_children(q, [node.column for node in family], rows[begin : begin + len(family)])
         return rows
 
     # -- growing ------------------------------------------------------------------------------------------------------
@@ -273,24 +276,23 @@ def draw_children(
     depth: of their parent (0: x0). index: tells apart the nodes of one depth, whose children must be drawn
     independently. Under rule "coupled" all of them have the noise of the position, as the target will.
     """
-    left = min(count, int(np.count_nonzero(q > 0)))  # nothing at all where q is NaN
     start = len(row.tokens)
     lane = start + index * _NODES if row.purpose is Purpose.DRAFT else 0
-    wide = vocabulary is not None and row.purpose is not Purpose.DRAFT  # the target's noise belongs to tokens
-    race = vocabulary.spread(q, 0) if vocabulary is not None and wide else q.copy()
-    first: list[int] = []
-    while len(first) < left:  # whoever wins once the winner has left would have been second
-        first.append(row.noise.draw(race, start + depth, row.purpose, lane))
-        race[first[-1]] = 0
-    return first if vocabulary is None or not wide else vocabulary.columns_of(first)
+    if vocabulary is None or row.purpose is Purpose.DRAFT:
+        return row.noise.first(q, start + depth, row.purpose, lane, count)
+    spread = vocabulary.spread(q, 0)  # the target's noise belongs to tokens
+    return vocabulary.columns_of(row.noise.first(spread, start + depth, row.purpose, lane, count))
 
 
-def distributions_of_children(q: NDArray[Any], tokens: Sequence[int]) -> list[NDArray[Any]]:
-    """For each child the distribution [V] it was drawn from: q without its elder siblings, with sum 1 again."""
-    rows = [q]
-    for token in tokens[:-1]:
-        rest = rows[-1].copy()
-        rest[token] = 0
-        rest /= rest.sum()
-        rows.append(rest)
-    return rows[: len(tokens)]
+def distributions_of_children(q: NDArray[Any], tokens: Sequence[int], rows: NDArray[Any] | None = None) -> NDArray[Any]:
+    """For each child the distribution it was drawn from: q [V] without its elder siblings, with sum 1 again.
+
+    rows [N, V]: where they are written.
+    """
+    rows = np.empty((len(tokens), len(q)), q.dtype) if rows is None else rows
+    for row, before, token in zip(rows, (q, *rows), (-1, *tokens), strict=False):
+        row[:] = before
+        if token >= 0:
+            row[token] = 0
+            row /= row.sum()
+    return rows

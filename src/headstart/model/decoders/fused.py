@@ -21,6 +21,7 @@ from headstart.base.errors import InvalidBatch
 from headstart.model import int4, native
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.decoders import latent, parts
+from headstart.model.decoders.batches import TiledBatches
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import part
@@ -102,7 +103,14 @@ class FusedDecoder:
             logit_softcap=recipe.logit_softcap or 0.0,
             bf16=model.dtype == torch.bfloat16,
         )
-        self._vocabulary = embedding.num_embeddings
+        self._batches = TiledBatches(
+            self._windows,
+            shapes=self.shapes,
+            dtype=model.dtype,
+            vocabulary=embedding.num_embeddings,
+            positions=self._length,
+            states=self.states,
+        )
         parts.release_linears(model, [recipe.inputs.projection] if recipe.inputs else [], files)
 
     @classmethod
@@ -143,32 +151,27 @@ class FusedDecoder:
             raise InvalidBatch(
                 f"{model.layer_count} layers with taps {taps} of {len(self._layers)}", hint="ask for layers it has"
             )
-        batch = TiledBatch(
-            packed,
-            self._windows,
-            shapes=self.shapes,
-            dtype=self._dtype,
-            vocabulary=self._vocabulary,
-            positions=self._length,
-            outputs=model.head.outputs,
-            states=self.states,
-            layers=int(model.layer_count),
-        )
         if not taps:
-            self._run(batch, model)
-            return Forward(batch.logits)
-        states = torch.empty(len(taps), batch.rows, model.width)  # one tensor for all: a step has little time for more
+            return Forward(self._run(packed, model, None).logits)
+        rows = len(packed.token_ids)
+        states = torch.empty(len(taps), rows, model.width)  # one tensor for all: a step has little time for more
         pointers = (ctypes.c_void_p * (model.layer_count + 1))()
         for number, layer in enumerate(taps):
-            pointers[layer] = states.data_ptr() + 4 * number * batch.rows * model.width
-        batch.struct.taps = ctypes.addressof(pointers)
-        self._run(batch, model)
+            pointers[layer] = states.data_ptr() + 4 * number * rows * model.width
+
+        batch = self._run(packed, model, ctypes.addressof(pointers))
         return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
 
-    def _run(self, batch: TiledBatch, model: structs.Model) -> None:
-        batch.run(model)
+    def _run(self, packed: Packed, model: structs.Model, taps: int | None) -> TiledBatch:
+        """taps: the address of where the states go."""
+
+        def add(batch: TiledBatch) -> None:
+            batch.struct.taps = taps
+
+        batch = self._batches.run(packed, model, add)
         if self.experts_touched is not None:
             self.experts_touched = batch.experts_touched
+        return batch
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
         made = copy.copy(self)  # it shares the layers, and keeps alive what they point to

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -50,12 +51,14 @@ class TiledCache(Slots):
         self.shapes, self.dtype, self.computed = layers, dtype, computed or dtype
         self.padded = tiled_capacity(capacity)
         self.keys, self.values = {}, {}
+        self._row_bytes: dict[int, tuple[int, int]] = {}  # of a key and a value, of layers whose keys lie as values do
         for layer, logical in layers.items():
             shape = stored(logical, dtype)
             tiles: tuple[int, ...] = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
             rows = self.computed == torch.bfloat16 and native.kernels().rows_of_keys(logical.key_dim)
             if rows or not shape.value_dim:
                 tiles = (slots, shape.heads, self.padded, shape.key_dim)
+                self._row_bytes[layer] = (shape.key_dim * dtype.itemsize, shape.value_dim * dtype.itemsize)
             # empty, not zeros: pages of slots that are never used are never touched
             self.keys[layer] = torch.empty(tiles, dtype=dtype)
             self.values[layer] = torch.empty(slots, shape.heads, self.padded, shape.value_dim, dtype=dtype)
@@ -97,17 +100,16 @@ class TiledCache(Slots):
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
             raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)
-        nodes = np.array(path, dtype=np.int64)
-        where = (self.padded, slot, base, nodes.ctypes.data, len(path))
-        for layer, keys in self.keys.items():
-            shape, values = self.shapes[layer], self.values[layer]
-            if keys.dim() == 4:
-                for rows in (keys, values) if shape.value_dim else (keys,):
-                    row_bytes = rows.shape[-1] * self.dtype.itemsize
-                    native.kernels().gather_rows(rows.data_ptr(), row_bytes, shape.heads, *where)
+        where = (self.padded, slot, base, (ctypes.c_int64 * len(path))(*path), len(path))
+        kernels, size, (all_keys, all_values) = native.kernels(), self.dtype.itemsize, self.pointers
+        for layer, shape in self.shapes.items():
+            rows = self._row_bytes.get(layer)
+            if rows is None:
+                kernels.gather(all_keys[layer], all_values[layer], size, shape.heads, shape.key_dim, *where)
                 continue
-            heads = (self.dtype.itemsize, shape.heads, shape.key_dim)
-            native.kernels().gather(keys.data_ptr(), values.data_ptr(), *heads, *where)
+            kernels.gather_rows(all_keys[layer], rows[0], shape.heads, *where)
+            if shape.value_dim:
+                kernels.gather_rows(all_values[layer], rows[1], shape.heads, *where)
 
     def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
@@ -214,8 +216,10 @@ class TiledBatch:
         for window in windows:
             parts += visible(packed, window)
         self.rows = len(packed.token_ids)
-        _check(parts, (vocabulary, positions, len(cache.lengths), cache.capacity, self.rows))
-        self.logits = torch.empty(len(packed.judged_rows), outputs)
+        self._limits = vocabulary, positions, len(cache.lengths), cache.capacity, self.rows
+        self._cache, self._windows = weakref.ref(cache), windows
+        _check(parts, self._limits)
+        self.logits, self.outputs = torch.empty(len(packed.judged_rows), outputs), outputs
         self._states, self._layers = cache.states, layers
         self._walks = [] if cache.states is None else cache.states.walks(packed, layers)
         windowed = len(parts)
@@ -255,6 +259,27 @@ class TiledBatch:
             made = structs.Walks(*held, *sizes, *at[windowed:], len(self._walks), deepest)
             self.struct.walks = ctypes.pointer(made)
 
+    def move_to(self, packed: Packed) -> bool:
+        """Become the batch of another row of the same cache, if both are single rows of a text and no layer is
+        recurrent. It has logits of its own then; what decoders add stays as it is.
+
+        Raises:
+            InvalidBatch: as above.
+        """
+        if not is_one_row(packed) or self.rows != 1 or packed.cache is not self._cache() or self._states is not None:
+            return False
+        place, slot = packed.starts[0], packed.segments[0].slot
+        _check((packed.token_ids, packed.starts, (slot,), packed.starts), self._limits)
+        numbers = self._array
+        numbers[0], numbers[1], numbers[2], numbers[3] = packed.token_ids[0], place, slot, place
+        for k, window in enumerate(self._windows):  # behind a judged row and two bounds: first, last and two bounds
+            numbers[7 + 4 * k] = max(0, place + 1 - window) if window else 0
+            numbers[8 + 4 * k] = place + 1
+        self.logits = torch.empty(1, self.outputs)
+        self.struct.logits, self.struct.threads = self.logits.data_ptr(), threads()
+        self._touched.value = 0
+        return True
+
     @property
     def experts_touched(self) -> int:
         """How many experts its rows chose, of all layers together."""
@@ -274,6 +299,11 @@ class TiledBatch:
             raise
         if self._states is not None:
             self._states.written(self._walks, self._layers)
+
+
+def is_one_row(packed: Packed) -> bool:
+    """Whether it is a single row of a text, as plain decoding and the next token of a chain are."""
+    return len(packed.token_ids) == 1 and len(packed.segments[0].causal) == 1
 
 
 _PARTS = ("token", "position", "slot", "place in its slot", "judged row")

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidBatch, InvalidOption
 from headstart.model import int4, native
 from headstart.model.cache import Slots
+from headstart.model.decoders.batches import TiledBatches
 from headstart.model.decoders.fused import FusedLayers, lookup
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.linears import linear_of
@@ -97,7 +98,6 @@ class FusedHead(Head):
             logit_factor=1.0,
             bf16=self.dtype == torch.bfloat16,
         )
-        self._vocabulary = weights.checkpoint.config.vocab_size
         self._draft_head = structs.DraftHead(
             # never rounded: what it joins is of different sizes, and the small would be lost beside the large
             fuse=own.product(weights.linear("fc"), unrounded),
@@ -107,7 +107,11 @@ class FusedHead(Head):
             residual_normed=config.norm_before_residual,
             output_normed=config.states_normed,
         )
+        self._draft_head_pointer = ctypes.pointer(self._draft_head)
         self._third = config.version == EAGLE3
+        self._batches = TiledBatches(
+            (config.window,), shapes=self.shapes, dtype=self.dtype, vocabulary=config.vocab_size, positions=self.length
+        )
 
     @property
     def weights_in_words(self) -> str:
@@ -125,34 +129,29 @@ class FusedHead(Head):
 
     def run(self, packed: Packed, given: Tensor, *, own: bool, every: bool = False) -> HeadOutput:
         fusing = self._third and not own
-        rows = (self._features(given) if fusing else given).float().contiguous()
+        rows = self._features(given) if fusing else given
+        if rows.dtype != torch.float32 or not rows.is_contiguous():  # to ask costs less than operations that do nothing
+            rows = rows.float().contiguous()
         width = self.config.fused_inputs if fusing else self.config.width
         if rows.shape != (len(packed.token_ids), width):
             raise InvalidBatch(
                 f"states of the shape {list(rows.shape)} for {len(packed.token_ids)} rows of {width}",
                 hint="give a state for each row",
             )
-        batch = TiledBatch(
-            packed,
-            (self.config.window,),
-            shapes=self.shapes,
-            dtype=self.dtype,
-            vocabulary=self._vocabulary,
-            positions=self.length,
-            outputs=self._model.head.outputs,
-        )
-        states = torch.empty(len(batch.logits), self._model.width)
-        struct = batch.struct
-        struct.draft_head = ctypes.pointer(self._draft_head)
-        struct.states, struct.features = (None, rows.data_ptr()) if fusing else (rows.data_ptr(), None)
-        struct.output_states = states.data_ptr()
-        left = torch.empty(batch.rows, self._model.width) if every else None
-        if left is not None:
-            pointers = (ctypes.c_void_p * (self._model.layer_count + 1))()
+        states = torch.empty(len(packed.judged_rows), self._model.width)
+        left = torch.empty(len(rows), self._model.width) if every else None
+        pointers = None if left is None else (ctypes.c_void_p * (self._model.layer_count + 1))()
+        if left is not None and pointers is not None:
             pointers[self._model.layer_count] = left.data_ptr()
-            struct.taps = ctypes.addressof(pointers)
-        batch.run(self._model)
-        return HeadOutput(batch.logits, states, left)
+
+        def add(batch: TiledBatch) -> None:
+            struct = batch.struct
+            struct.draft_head = self._draft_head_pointer
+            struct.states, struct.features = (None, rows.data_ptr()) if fusing else (rows.data_ptr(), None)
+            struct.output_states = states.data_ptr()
+            struct.taps = None if pointers is None else ctypes.addressof(pointers)
+
+        return HeadOutput(self._batches.run(packed, self._model, add).logits, states, left)
 
     def weights(self) -> Iterable[Tensor]:
         return (*super().weights(), *self._weights.tensors)

@@ -1,0 +1,56 @@
+"""The batches of one decoder on the row kernels, of which that of a single row is kept from forward to forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from headstart.model.cache import NO_STATES, LayerShape
+from headstart.model.decoders.tiled import TiledBatch, is_one_row
+from headstart.model.native import structs
+from headstart.model.packed import Packed
+from headstart.model.planes import StateShape
+
+
+class TiledBatches:
+    """Makes the batches of one decoder. To make one takes as long as a small layer, and a chain that is drafted, or
+    plain decoding, asks for one row after the other: so the last batch of a single row is kept, and moves.
+
+    The arguments are those of `TiledBatch`.
+    """
+
+    def __init__(
+        self,
+        windows: Sequence[int | None],
+        *,
+        shapes: Mapping[int, LayerShape],
+        dtype: torch.dtype,
+        vocabulary: int,
+        positions: int,
+        states: Mapping[int, StateShape] = NO_STATES,
+    ) -> None:
+        self._windows = windows
+        self._fixed: dict[str, Any] = {
+            "shapes": shapes, "dtype": dtype, "vocabulary": vocabulary, "positions": positions, "states": states,
+        }  # fmt: skip
+        self._kept: list[TiledBatch] = []
+
+    def run(self, packed: Packed, model: structs.Model, add: Callable[[TiledBatch], None]) -> TiledBatch:
+        """Run a packed batch. add: completes its struct.
+
+        Raises:
+            InvalidBatch, NotEnoughMemory: see `TiledBatch`.
+        """
+        # taken out meanwhile: another thread may run the same decoder
+        lone, outputs = is_one_row(packed), model.head.outputs
+        batch = self._kept.pop() if lone and self._kept else None
+        if batch is None or batch.outputs != outputs or not batch.move_to(packed):
+            count = int(model.layer_count)
+            batch = TiledBatch(packed, self._windows, outputs=outputs, layers=count, **self._fixed)
+        add(batch)
+        batch.run(model)
+        if lone and not self._kept:
+            self._kept.append(batch)
+        return batch

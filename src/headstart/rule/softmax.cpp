@@ -1,0 +1,125 @@
+// Softmax of rows of logits, and their likeliest tokens: what of a distribution takes as long as the vocabulary is wide.
+//
+// A forward has just read all of the model, so that little else is left in the caches: one short piece of code is worth more
+// here than fast parts. Each row is computed alone, in an order that its width alone decides.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+constexpr int LANES = 16, WIDE = 64, MOST = 64;
+constexpr int64_t BLOCK = 256, MOST_BLOCKS = 4096;
+constexpr float LOWEST = -87.0f;  // of exponents: what is less likely has the probability 0, before float32 loses digits
+
+// e**y for y <= 0: a power of two times the series of e**r, |r| <= log(2) / 2, whose rest is below float32's rounding.
+inline float power(float y) {
+    const float inside = y > LOWEST ? y : LOWEST;
+    const float shifted = inside * 1.44269504f + 12582912.0f;  // 1.5 * 2**23: the sum's last bits are a whole number
+    const float n = shifted - 12582912.0f;
+    const float r = (inside - n * 0.693359375f) + n * 2.12194440e-4f;  // log(2) in two parts, the first of few digits
+    float e = 1.0f / 5040;
+    e = e * r + 1.0f / 720;
+    e = e * r + 1.0f / 120;
+    e = e * r + 1.0f / 24;
+    e = e * r + 1.0f / 6;
+    e = e * r + 0.5f;
+    e = e * r + 1.0f;
+    e = e * r + 1.0f;
+    uint32_t bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits << 23) + (127u << 23);
+    float scale;
+    std::memcpy(&scale, &bits, sizeof scale);
+    return y > LOWEST ? e * scale : 0.0f;
+}
+
+// The largest of some logits; NaN where one of them is.
+float largest(const float *x, int64_t size) {
+    int bad = 0;
+    for (int64_t i = 0; i < size; ++i) bad |= x[i] != x[i];
+    if (bad) return NAN;
+    float found[WIDE];
+    std::fill(found, found + WIDE, -INFINITY);
+    int64_t i = 0;
+    for (; i + WIDE <= size; i += WIDE)
+        for (int j = 0; j < WIDE; ++j) found[j] = x[i + j] > found[j] ? x[i + j] : found[j];
+    for (int j = 0; i + j < size; ++j) found[j] = x[i + j] > found[j] ? x[i + j] : found[j];
+    for (int half = WIDE / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; ++j) found[j] = found[j + half] > found[j] ? found[j + half] : found[j];
+    return found[0];
+}
+
+// The sum of e**(x / temperature - top) over a block, whose terms are written to `terms`. It is divided, so that logits that
+// were divided before give the same bits.
+float exponentials(const float *__restrict x, int64_t size, float temperature, float top, float *__restrict terms) {
+    for (int64_t i = 0; i < size; ++i) terms[i] = power(x[i] / temperature - top);
+    float sums[LANES] = {};
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES)
+        for (int j = 0; j < LANES; ++j) sums[j] += terms[i + j];
+    for (int j = 0; i + j < size; ++j) sums[j] += terms[i + j];
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
+    return sums[0];
+}
+
+}  // namespace
+
+// p [rows, size]: the softmax of each row of logits / temperature. NaN throughout where a logit is NaN or +inf, or all are -inf.
+extern "C" void headstart_softmax(const float *logits, int64_t rows, int64_t size, const float *temperatures, float *p) {
+    for (int64_t r = 0; r < rows; ++r, logits += size, p += size) {
+        const float temperature = temperatures[r], top = largest(logits, size) / temperature;
+        if (!std::isfinite(top)) {
+            std::fill(p, p + size, NAN);
+            continue;
+        }
+        double sum = 0;
+        for (int64_t i = 0; i < size; i += BLOCK) sum += exponentials(logits + i, std::min(BLOCK, size - i), temperature, top, p + i);
+        const auto share = static_cast<float>(1 / sum);
+        for (int64_t i = 0; i < size; ++i) p[i] *= share;
+    }
+}
+
+// The `count` likeliest columns of each row of logits, the likeliest first and equals in their order, and the logarithms of
+// their probabilities; both [rows, count]. NaN where the row has no distribution. False where there are too many.
+extern "C" bool headstart_likeliest(const float *logits, int64_t rows, int64_t size, int count, int64_t *columns, float *scores) {
+    const int64_t blocks = (size + BLOCK - 1) / BLOCK;
+    if (blocks > MOST_BLOCKS || count > MOST || count > size) return false;
+    float tops[MOST_BLOCKS], terms[BLOCK];
+    for (int64_t r = 0; r < rows; ++r, logits += size, columns += count, scores += count) {
+        float top = -INFINITY;
+        for (int64_t b = 0; b < blocks && top == top; ++b) {
+            tops[b] = largest(logits + b * BLOCK, std::min(BLOCK, size - b * BLOCK));
+            top = tops[b] <= top ? top : tops[b];
+        }
+        if (!std::isfinite(top)) {
+            for (int k = 0; k < count; ++k) columns[k] = k, scores[k] = NAN;
+            continue;
+        }
+        double sum = 0;
+        for (int64_t i = 0; i < size; i += BLOCK) sum += exponentials(logits + i, std::min(BLOCK, size - i), 1, top, terms);
+        int found = 0;
+        for (bool seen[MOST_BLOCKS] = {}; ;) {  // block by block, those with the largest logits first
+            int64_t leader = -1;
+            for (int64_t b = 0; b < blocks; ++b)
+                if (!seen[b] && (leader < 0 || tops[b] > tops[leader])) leader = b;
+            if (leader < 0 || (found == count && tops[leader] < logits[columns[count - 1]])) break;
+            seen[leader] = true;
+            for (int64_t i = leader * BLOCK; i < std::min((leader + 1) * BLOCK, size); ++i) {
+                const auto before = [&](int64_t other) {
+                    return logits[i] > logits[other] || (logits[i] == logits[other] && i < other);
+                };
+                if (found == count && !before(columns[count - 1])) continue;
+                int place = found < count ? found++ : count - 1;
+                for (; place > 0 && before(columns[place - 1]); --place) columns[place] = columns[place - 1];
+                columns[place] = i;
+            }
+        }
+        const double all = std::log(sum);
+        for (int k = 0; k < count; ++k) scores[k] = static_cast<float>(static_cast<double>(logits[columns[k]] - top) - all);
+    }
+    return true;
+}

@@ -1,0 +1,88 @@
+"""Softmax of rows of logits on the host, and their likeliest tokens: compiled code, or torch where there is no C++
+compiler. The two round differently, by a few units in the last place."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headstart.base import compiling
+
+_SOURCE = Path(__file__).with_name("softmax.cpp")
+
+log = logging.getLogger(__name__)
+
+
+class Softmax(Protocol):
+    """What is asked of rows of logits x [R, V], float32 and contiguous. No row reads another."""
+
+    def distributions(self, x: NDArray[np.float32], temperatures: Sequence[float]) -> NDArray[np.float32]:
+        """The softmax of x / temperature [R, V]; NaN throughout a row with a NaN, with +inf, or with -inf alone."""
+        ...
+
+    def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
+        """Of each row the `count` likeliest columns, the likeliest first, and the logarithms of their probabilities;
+        NaN for a row that has no distribution."""
+        ...
+
+
+class InTorch:
+    """The same by tensor operations."""
+
+    def distributions(self, x: NDArray[np.float32], temperatures: Sequence[float]) -> NDArray[np.float32]:
+        colder = torch.from_numpy(x) / torch.tensor(temperatures).unsqueeze(1)
+        found: NDArray[np.float32] = colder.softmax(-1).numpy()
+        return found
+
+    def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
+        # logsumexp takes ten times as long where x is -inf
+        chances, places = torch.from_numpy(x).softmax(-1).topk(min(count, x.shape[1]))
+        return places.tolist(), chances.log().tolist()
+
+
+class Compiled:
+    """The functions of a compiled library."""
+
+    def __init__(self, library: Any) -> None:
+        self._softmax, self._likeliest = library.headstart_softmax, library.headstart_likeliest
+        rows = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._softmax.argtypes = (*rows, ctypes.c_void_p, ctypes.c_void_p)
+        self._softmax.restype = None
+        self._likeliest.argtypes = (*rows, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        self._likeliest.restype = ctypes.c_bool
+
+    def distributions(self, x: NDArray[np.float32], temperatures: Sequence[float]) -> NDArray[np.float32]:
+        p = np.empty_like(x)
+        divisors = (ctypes.c_float * len(x))(*temperatures)
+        self._softmax(_address(x), *x.shape, divisors, _address(p))
+        return p
+
+    def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
+        count = min(count, x.shape[1])
+        columns, scores = np.empty((len(x), count), np.int64), np.empty((len(x), count), np.float32)
+        if not self._likeliest(_address(x), *x.shape, count, _address(columns), _address(scores)):
+            return InTorch().likeliest(x, count)
+        return columns.tolist(), scores.tolist()
+
+
+def _address(array: NDArray[Any]) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+@functools.cache
+def softmax() -> Softmax:
+    """What this process computes with, built at the first call."""
+    try:
+        return Compiled(ctypes.CDLL(str(compiling.library(_SOURCE).path)))
+    except (compiling.Unavailable, OSError) as reason:
+        log.info("distributions are slower here: %s", reason)
+        return InTorch()

@@ -1,0 +1,89 @@
+"""The batch of a single row that is kept: rows on it have the bits, taps and errors of a batch made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.tiny import VOCAB
+from transformers import AutoModelForCausalLM
+
+from headstart.base.errors import InvalidBatch
+from headstart.model import native
+from headstart.model.cache import Slots
+from headstart.model.decoders import batches
+from headstart.model.loading import adopt
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
+from headstart.types import Draft
+
+TEXT = tuple(range(5, 25))
+
+
+@pytest.fixture(params=["llama", "mistral"])  # the second has a window of 7 tokens
+def runner(request: pytest.FixtureRequest, tiny: Callable[..., str]) -> ModelRunner:
+    if not native.available():
+        pytest.skip(native.reason())
+    model = AutoModelForCausalLM.from_pretrained(tiny(request.param), dtype=torch.float32)
+    return ModelRunner(adopt(model), decoder="fused")
+
+
+def row(runner: ModelRunner, cache: Slots, slot: int, token: int, **options: Any) -> Any:
+    found = runner.forward([Segment(slot, (token,))], cache, **options)
+    cache.keep(slot, 1)
+    return found
+
+
+def test_rows_one_by_one_are_those_of_one_forward(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two texts in turn, with other forwards in between, with taps and without."""
+    made: list[int] = []
+    usual = batches.TiledBatch.__init__
+
+    def counted(self: Any, packed: Any, *arguments: Any, **options: Any) -> None:
+        made.append(len(packed.token_ids))
+        usual(self, packed, *arguments, **options)
+
+    whole = runner.new_cache(2)
+    texts = TEXT, TEXT[::-1]
+    slots = [whole.acquire(), whole.acquire()]
+    expected = [
+        runner.forward([Segment(slot, text, judged=len(text))], whole, taps=(1,))
+        for slot, text in zip(slots, texts, strict=True)
+    ]
+    monkeypatch.setattr(batches.TiledBatch, "__init__", counted)
+    cache = runner.new_cache(2)
+    slots = [cache.acquire(), cache.acquire()]
+    logits = []
+    for i in range(len(TEXT)):
+        for slot, text, of in zip(slots, texts, expected, strict=True):
+            found = row(runner, cache, slot, text[i], taps=(1,) if i % 3 else ())
+            logits.append((found.logits, of.logits[i : i + 1]))
+            if i % 3:
+                assert torch.equal(found.hidden[1], of.hidden[1][i : i + 1])
+        if i == 9:
+            runner.forward([Segment(slots[0], (3,), Draft((4, 5), (-1, -1)), judged=3)], cache)
+    assert all(torch.equal(*each) for each in logits)  # and none was written over by a later row
+    assert made == [1, 3]
+
+
+def test_another_cache_gets_a_batch_of_its_own(runner: ModelRunner) -> None:
+    first, second = (runner.new_cache(1) for _ in range(2))
+    slots = first.acquire(), second.acquire()
+    alone = [row(runner, first, slots[0], token).logits for token in TEXT]
+    first.rewind(slots[0], 0)
+    for token, expected in zip(TEXT, alone, strict=True):
+        assert torch.equal(row(runner, first, slots[0], token).logits, expected)
+        row(runner, second, slots[1], 3)
+
+
+def test_a_row_outside_is_refused_on_a_kept_batch_too(runner: ModelRunner) -> None:
+    cache = runner.new_cache(1)
+    slot = cache.acquire()
+    good = row(runner, cache, slot, 5).logits.clone()
+    for segment in (Segment(slot, (VOCAB,)), Segment(slot, (-1,))):
+        with pytest.raises(InvalidBatch):
+            runner.forward([segment], cache)
+    cache.rewind(slot, 0)
+    assert torch.equal(row(runner, cache, slot, 5).logits, good)

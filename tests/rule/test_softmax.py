@@ -1,0 +1,122 @@
+"""The compiled softmax is that of float64 within float32's rounding, and each row is computed alone."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from headstart.base import compiling
+from headstart.rule import softmax as module
+from headstart.rule.softmax import Compiled, InTorch, softmax
+
+ROUNDED = 1e-5
+"""Relative: a unit in the last place of logits of a hundred is 8e-6 of what it is the logarithm of."""
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    found = softmax()
+    if not isinstance(found, Compiled):
+        pytest.skip("there is no C++ compiler")
+    return found
+
+
+def logits(size: int, rows: int = 5) -> NDArray[np.float32]:
+    rng = np.random.default_rng(size)
+    x = rng.standard_normal((rows, size)).astype(np.float32) * np.array([[1], [8], [30], [0], [4]], np.float32)[:rows]
+    x[1, size // 2] = -np.inf
+    return x
+
+
+def exact(x: NDArray[np.float32], temperatures: list[float]) -> NDArray[np.float64]:
+    divisors = np.array(temperatures, np.float32)[:, None]
+    y = (x / divisors).astype(np.float64)
+    e = np.exp(y - y.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True), dtype=np.float64)
+
+
+@pytest.mark.parametrize("size", [2, 15, 16, 17, 255, 256, 300, 8192, 50_001])
+@pytest.mark.parametrize("kind", [Compiled, InTorch])
+def test_it_is_the_softmax(compiled: Compiled, kind: type, size: int) -> None:
+    x, temperatures = logits(size), [0.8, 1.0, 0.3, 2.0, 1.0]
+    found = (compiled if kind is Compiled else InTorch()).distributions(x, temperatures)
+    expected = exact(x, temperatures)
+    sure = expected > 1e-36
+    assert np.abs(found[sure] / expected[sure] - 1).max() < ROUNDED
+    assert np.abs(found[~sure]).max(initial=0) < 1e-35
+    assert np.abs(found.sum(-1, dtype=np.float64) - 1).max() < ROUNDED
+    assert found[1, size // 2] == 0
+    assert not np.any(found[0] == 0)
+
+
+def test_divided_logits_give_the_same_bits(compiled: Compiled) -> None:
+    """So that a row has them beside rows with filters, which divide first."""
+    x = logits(3000)
+    colder = x / np.float32(0.7)
+    assert np.array_equal(compiled.distributions(x, [0.7] * 5), compiled.distributions(colder, [1.0] * 5))
+    for row in range(5):
+        alone = compiled.distributions(x[row : row + 1], [0.7])
+        assert np.array_equal(alone[0], compiled.distributions(x, [0.7] * 5)[row])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, 100, 599])
+def test_a_bad_row_is_nan_and_alone(compiled: Compiled, bad: float, place: int) -> None:
+    x = logits(600)
+    x[2, place] = bad
+    x[4] = -np.inf
+    found = compiled.distributions(x, [0.5] * 5)
+    assert np.isnan(found[[2, 4]]).all()
+    assert not np.isnan(found[[0, 1, 3]]).any()
+    columns, scores = compiled.likeliest(x, 3)
+    assert np.isnan(scores).any(-1).tolist() == [False, False, True, False, True]
+    assert all(0 <= column < 600 for row in columns for column in row)
+
+
+@pytest.mark.parametrize("size", [9, 256, 700, 8192])
+@pytest.mark.parametrize("count", [1, 8, 60])
+def test_the_likeliest_are_those_of_a_sort(compiled: Compiled, size: int, count: int) -> None:
+    x = logits(size)  # its fourth row is of equals
+    x[0] = np.round(x[0])  # and here there are many
+    columns, scores = compiled.likeliest(x, count)
+    for row, ids, values in zip(x, columns, scores, strict=True):
+        assert ids == np.argsort(-row, kind="stable")[:count].tolist()
+        with np.errstate(divide="ignore"):
+            expected = np.log(exact(row[None], [1.0])[0, ids])
+        np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_more_than_compiled_code_finds_are_torchs(compiled: Compiled) -> None:
+    x = logits(300)
+    found, expected = compiled.likeliest(x[:2], 100), InTorch().likeliest(x[:2], 100)
+    assert found == expected
+
+
+def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Path) -> None:
+    """Compiled as a program with the address sanitizer, which ends it at the first byte outside."""
+    main = """
+    #include "softmax.cpp"
+    #include <vector>
+    int main() {
+        for (int64_t size = 1; size < 1200; size += size < 600 ? 1 : 37) {
+            std::vector<float> x(2 * size, 1.0f), p(2 * size), temperatures(2, 0.5f), scores(6);
+            std::vector<int64_t> columns(6);
+            x[size] = -3;
+            headstart_softmax(x.data(), 2, size, temperatures.data(), p.data());
+            if (headstart_likeliest(x.data(), 2, size, 3, columns.data(), scores.data()) != size >= 3) return 1;
+        }
+    }"""
+    (tmp_path / "main.cpp").write_text(main, encoding="utf-8")
+    flags: list[Any] = ["-O1", "-std=c++17", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    flags += ["-I", module._SOURCE.parent]
+    command = [compiling.find_compiler(), *flags, tmp_path / "main.cpp", "-o", tmp_path / "main"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no sanitizers: {made.stderr[-200:]}")
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
