@@ -77,9 +77,9 @@ class DFlashDrafter(BlockDrafter["_Text"]):
             taps=tuple(dict.fromkeys(head.config.layer_ids)),
             vocab_size=vocab_size,
             max_length=max_length,
+            chunk=chunk,
         )
         self.head = head
-        self._chunk = chunk
 
     @classmethod
     def load(
@@ -124,7 +124,7 @@ class DFlashDrafter(BlockDrafter["_Text"]):
 
     def _learn(self, text: _Text, tokens: Sequence[int], hidden: Mapping[int, Tensor]) -> None:
         text.learn(tokens, torch.cat([hidden[layer] for layer in self.head.config.layer_ids], -1))
-        if text.waiting >= self._chunk:  # a long prompt's states do not wait until somebody asks
+        if text.waiting > text.most_waiting:
             self._read([text])
 
     def _read_all(self, text: _Text) -> None:

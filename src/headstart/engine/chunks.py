@@ -1,6 +1,15 @@
-"""How much of prompts a step reads: as much as is asked for, or so little that no other request waits long."""
+"""How much a step reads of prompts: as much as is asked for, or so little that no other request waits long.
+
+The target reads prompts, and so do drafters with a cache of their own, once they are asked to guess. A step's time is
+one for both: where both have something to read, each has half.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headstart.types import CaughtUp
 
 MOST_SECONDS = 0.08
 """Of a step that reads while other requests write, so that readers of theirs see the text go on within a tenth of a
@@ -12,8 +21,26 @@ _LATEST = 0.25
 """Weight of the latest step without prompts."""
 
 
-class Chunks:
-    """Prompt tokens that a step reads, over all requests.
+class Reading(Protocol):
+    """Says how many prompt tokens a step reads, over all requests."""
+
+    def tokens(self, *, beside: bool) -> int:
+        """That the target reads. beside: whether a request writes in this step that may not wait."""
+        ...
+
+    def left_to_drafters(self, *, target_reads: bool) -> int | None:
+        """That drafters read, in a step in which somebody writes who would wait for them; None where that is no matter.
+        target_reads: whether the target reads prompts in this step."""
+        ...
+
+    def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:
+        """Learn from a step, the drafter's part included. tokens: of prompts, among the rows of the target's forward.
+        caught_up: what drafters read."""
+        ...
+
+
+class Chunks(Reading):
+    """As many as are read in a given time, so that nobody waits long.
 
     Args:
         most: so many where nobody writes.
@@ -23,27 +50,48 @@ class Chunks:
 
     def __init__(self, most: int, *, bounded: bool) -> None:
         self.most = most
-        self._bounded = bounded
-        self._bound = float(min(LEAST, most) if bounded else most)  # nobody has seen yet how fast prompts are read
+        self._target, self._drafters = _Bound(most, bounded=bounded), _Bound(most, bounded=bounded)
         self._plain = 0.0
+        self._behind = False  # whether a drafter lacked more in the last step than it was allowed to read
 
     def tokens(self, *, beside: bool) -> int:
-        """beside: whether a request writes in this step that may not wait."""
-        return round(self._bound) if beside else self.most
+        if not beside:
+            return self.most
+        return max(1, round(self._target.tokens / 2)) if self._behind else round(self._target.tokens)
 
-    def took(self, tokens: int, seconds: float) -> None:
-        """Learn from a step, the drafter's part included. tokens: of prompts, among its rows."""
-        if not self._bounded or seconds <= 0:
-            return
-        if not tokens:
+    def left_to_drafters(self, *, target_reads: bool) -> int | None:
+        if not target_reads:
+            return round(self._drafters.tokens)
+        return max(1, round(self._drafters.tokens / 2)) if self._behind else 0
+
+    def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:
+        read = sum(each.read for each in caught_up)
+        was_behind, self._behind = self._behind, any(each.unread for each in caught_up)
+        if seconds <= 0 or (tokens and read):
+            return  # whose seconds they were, nobody knows
+        if tokens:
+            self._target.took(tokens, seconds, self._plain)
+        elif read:
+            self._drafters.took(read, seconds, self._plain)
+        elif not was_behind:
             self._plain += (_LATEST if self._plain else 1.0) * (seconds - self._plain)
-            return
-        allowed = max(MOST_SECONDS, 2 * self._plain)
-        if seconds <= allowed and tokens < round(self._bound):
+
+
+class _Bound:
+    """The tokens that one reader may read in a step, learnt from how fast it has read."""
+
+    def __init__(self, most: int, *, bounded: bool) -> None:
+        self._most, self._bounded = most, bounded
+        self.tokens = float(min(LEAST, most) if bounded else most)  # nobody has seen yet how fast prompts are read
+
+    def took(self, tokens: int, seconds: float, plain: float) -> None:
+        """A step that read so many took this long, and takes `plain` seconds where it reads none."""
+        allowed = max(MOST_SECONDS, 2 * plain)
+        if not self._bounded or (seconds <= allowed and tokens < round(self.tokens)):
             return  # a short prompt says nothing of long ones
-        wanted = tokens * (allowed - self._plain) / max(seconds - self._plain, 1e-6)
-        if wanted < self._bound:
-            wanted = max(wanted, self._bound / 2)  # a step may have been disturbed
+        wanted = tokens * (allowed - plain) / max(seconds - plain, 1e-6)
+        if wanted < self.tokens:
+            wanted = max(wanted, self.tokens / 2)  # a step may have been disturbed
         else:
-            wanted = (self._bound + min(wanted, 3 * self._bound)) / 2
-        self._bound = min(self.most, max(min(LEAST, self.most), wanted))
+            wanted = (self.tokens + min(wanted, 3 * self.tokens)) / 2
+        self.tokens = min(self._most, max(min(LEAST, self._most), wanted))

@@ -11,7 +11,7 @@ from headstart.model.prefixes import SHORTEST, common_prefix
 from headstart.rule.row import Row
 
 if TYPE_CHECKING:
-    from headstart.engine.chunks import Chunks
+    from headstart.engine.chunks import Reading
     from headstart.engine.request import Request
     from headstart.model.cache import Slots
     from headstart.rule.noise import Purpose
@@ -39,7 +39,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, cache: Slots, *, chunks: Chunks, purpose: Purpose, drafts_matter: bool, states_matter: bool
+        self, cache: Slots, *, chunks: Reading, purpose: Purpose, drafts_matter: bool, states_matter: bool
     ) -> None:
         self.chunks = chunks
         self.waiting: deque[Request] = deque()
@@ -107,7 +107,15 @@ class Scheduler:
     def rows(self) -> list[tuple[Request, Row]]:
         """The rows of the next step, without budgets. Those that decode always run; prompts share the tokens of a step,
         the oldest first."""
-        return [(request, self._row(request, feed)) for request, feed in self._feeds()]
+        feeds = list(self._feeds())
+        # Where one request alone is continued, nobody else waits for its drafter
+        waits = sum(self._reaches_the_end(*each) for each in feeds) > 1
+        prompts = any(len(feed) > 1 for _, feed in feeds)
+        reading = self.chunks.left_to_drafters(target_reads=prompts) if waits else None
+        return [(request, self._row(request, feed, reading)) for request, feed in feeds]
+
+    def _reaches_the_end(self, request: Request, feed: tuple[int, ...]) -> bool:
+        return self._read(request) + len(feed) == len(request.tokens)
 
     def _feeds(self) -> Iterator[tuple[Request, tuple[int, ...]]]:
         waiting = [(request, self._unread(request)) for request in self.running]
@@ -128,9 +136,9 @@ class Scheduler:
         held = self._cache.rewind(request.slot, self._cache.lengths[request.slot])
         return tuple(request.tokens[held:])
 
-    def _row(self, request: Request, feed: tuple[int, ...]) -> Row:
+    def _row(self, request: Request, feed: tuple[int, ...], reading: int | None) -> Row:
         assert request.slot is not None, "a running request has a slot"
-        judged = self._cache.lengths[request.slot] + len(feed) == len(request.tokens)
+        judged, reproducible = self._reaches_the_end(request, feed), self._reproducible(request)
         return Row(
             request=request.number,
             tokens=tuple(request.tokens),
@@ -138,7 +146,8 @@ class Scheduler:
             sampling_state=request.sampling_state,
             noise=request.noise,
             purpose=self._purpose,
-            reproducible=self._reproducible(request),
+            reproducible=reproducible,
+            reading=None if reproducible else reading,  # when it is drafted for must not be a matter of the clock
             slot=request.slot,
             feed=feed,
             judged=judged,

@@ -36,6 +36,8 @@ class Asked(NamedTuple):
     sources: Sequence[int] = ()
     unread: int = 0
     """Tokens that one of them had to read first."""
+    waits: bool = False
+    """Whether one of them still lacks some of the text and has not said what it would draft."""
 
 
 NOTHING_ASKED = Asked()
@@ -74,18 +76,25 @@ class RowState:
             asked = self._learn_used(step, sources)
             if tried is not None and step.draft.source == sources[tried].name:
                 self.group.refund(step)
+            if tried is not None and asked.waits:
+                self.group.go_on_trying()
         return asked
 
     def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
         asked: list[int] = []
-        unread = 0
+        unread, waits = 0, False
+        lacks = {each.source: each.unread for each in step.draft.caught_up}
         for place, (source, belief) in enumerate(zip(sources, self.beliefs, strict=True)):
             nodes = min(step.budget.max_nodes.get(source.name, 0), step.budget.nodes)
             if nodes == 0:
                 continue
             asked.append(place)
-            unread = max(unread, step.position - self.read[place] - 2)
-            self.read[place] = step.position
+            lacking = lacks.get(source.name, 0)
+            unread = max(unread, step.position - lacking - self.read[place] - 2)
+            self.read[place] = step.position - lacking
+            if lacking:
+                waits = True
+                continue
             drafted = step.draft.source == source.name and len(step.draft) > 0
             belief.answered(drafted)
             if not drafted:
@@ -95,7 +104,7 @@ class RowState:
             else:
                 belief.learn(step.draft.guesses_in(step.path), step.draft.guessed_levels)
             break
-        return Asked(asked, unread)
+        return Asked(asked, unread, waits)
 
     def _learn_unused(self, draft: Draft, step: Step, sources: Sequence[Source]) -> None:
         """A source that was passed over would have drafted this chain, or nothing, and these tokens came."""
@@ -139,6 +148,7 @@ class Group:
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
         self._held = self._holds = 0
         self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
+        self._unfinished = False  # whether the source on trial was still reading
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
@@ -151,6 +161,11 @@ class Group:
                 return None
         self._held += 1
         return budgets
+
+    def go_on_trying(self) -> None:
+        """The source on trial still reads what it lacks of a text, which has been paid for: it is asked again in the
+        next step."""
+        self._unfinished, self._holds = True, 0
 
     def end_decision(self) -> None:
         """The last decision stands no longer: a request has ended."""
@@ -207,7 +222,10 @@ class Group:
         options = [self._options(row, state) for row, state in rows]
         choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
-        verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
+        if self._unfinished:
+            verdict, self._unfinished = self._probe.last, False
+        else:
+            verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
         states = [state for _, state in rows]
         at_rest = functools.cache(functools.partial(self._resting, batch=batch, verdict=verdict))
         budgets = standing = [

@@ -85,6 +85,7 @@ class EagleDrafter(BlockDrafter[HeadText]):
             taps=head.config.layer_ids,
             vocab_size=vocab_size,
             max_length=max_length,
+            chunk=chunk,
         )
         self.head = head
         self._stepwise: Stepwise | None = None
@@ -188,7 +189,7 @@ class EagleDrafter(BlockDrafter[HeadText]):
 
     def _learn(self, text: HeadText, tokens: Sequence[int], hidden: Mapping[int, Tensor]) -> None:
         text.learn(tokens, [hidden[layer] for layer in self.taps])
-        self._reader.catch_up(text, self._reader.chunk - 1)  # a long prompt's states do not wait until somebody asks
+        self._reader.catch_up(text, text.most_waiting)
 
     def _read_all(self, text: HeadText) -> None:
         self._reader.catch_up(text, 0)

@@ -23,6 +23,10 @@ from headstart.model.runner import ModelRunner
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import NO_DRAFT, Draft
 
+WAITING = 64
+"""States that wait until a draft is wanted: reading so many at once costs little more than a few. Those of a long
+prompt are read in the step in which the target reads them, so that no later step has many of them to read."""
+
 
 class BlockHead(Protocol):
     """What is common to the heads."""
@@ -59,6 +63,8 @@ class BlockText:
         self.salt = salt
         self.tokens = list(held)
         self.closed = False
+        self.most_waiting = 0
+        """States that wait until a draft is wanted, where there are no more."""
 
     @property
     def known(self) -> int:
@@ -89,6 +95,7 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         taps: layers of the target that it reads.
         vocab_size: entries of the target's logits.
         max_length: tokens of text and draft together, at most.
+        chunk: rows that are read at once.
     """
 
     def __init__(
@@ -102,6 +109,7 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         taps: tuple[int, ...],
         vocab_size: int,
         max_length: int,
+        chunk: int,
     ) -> None:
         super().__init__(policy, budget)
         check_number("budget", self.default_budget, low=0, integer=True)
@@ -111,6 +119,7 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         self.vocabulary = None if head.token_ids is None else PartialVocabulary(head.token_ids, vocab_size)
         self._block_head = head
         self._max_length = max_length
+        self._chunk = chunk
         self._targets_cache: Slots | None = None
         self._texts: dict[int, T] = {}
 
@@ -159,6 +168,9 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         text = self._texts.get(request)
         if text is None:
             text = self._texts[request] = self._first_seen(observation)
+            # What a seed promises is read in pieces of its own: how the target reads prompts depends on other requests
+            own_pieces = observation.row is not None and observation.row.reproducible
+            text.most_waiting = self._chunk - 1 if own_pieces else min(WAITING, self._chunk - 1)
         if observation.start != text.start + text.known or text.known + len(tokens) > self._max_length:
             text.close()  # states are missing, or the text is longer than its context
             return
