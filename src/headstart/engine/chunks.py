@@ -57,12 +57,12 @@ class Chunks(Reading):
     def tokens(self, *, beside: bool) -> int:
         if not beside:
             return self.most
-        return max(1, round(self._target.tokens / 2)) if self._behind else round(self._target.tokens)
+        return self._target.half if self._behind else round(self._target.tokens)
 
     def left_to_drafters(self, *, target_reads: bool) -> int | None:
         if not target_reads:
             return round(self._drafters.tokens)
-        return max(1, round(self._drafters.tokens / 2)) if self._behind else 0
+        return self._drafters.half if self._behind else self._drafters.least
 
     def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:
         read = sum(each.read for each in caught_up)
@@ -82,7 +82,13 @@ class _Bound:
 
     def __init__(self, most: int, *, bounded: bool) -> None:
         self._most, self._bounded = most, bounded
-        self.tokens = float(min(LEAST, most) if bounded else most)  # nobody has seen yet how fast prompts are read
+        self.least = min(LEAST, most)
+        self.tokens = float(self.least if bounded else most)  # nobody has seen yet how fast prompts are read
+
+    @property
+    def half(self) -> int:
+        """Where another reader has the other half of a step's time."""
+        return max(self.least, round(self.tokens / 2))
 
     def took(self, tokens: int, seconds: float, plain: float) -> None:
         """A step that read so many took this long, and takes `plain` seconds where it reads none."""
@@ -94,4 +100,4 @@ class _Bound:
             wanted = max(wanted, self.tokens / 2)  # a step may have been disturbed
         else:
             wanted = (self.tokens + min(wanted, 3 * self.tokens)) / 2
-        self.tokens = min(self._most, max(min(LEAST, self._most), wanted))
+        self.tokens = min(self._most, max(self.least, wanted))

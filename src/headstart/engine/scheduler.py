@@ -108,9 +108,9 @@ class Scheduler:
         """The rows of the next step, without budgets. Those that decode always run; prompts share the tokens of a step,
         the oldest first."""
         feeds = list(self._feeds())
-        # Where one request alone is continued, nobody else waits for its drafter
-        waits = sum(self._reaches_the_end(*each) for each in feeds) > 1
         prompts = any(len(feed) > 1 for _, feed in feeds)
+        # Nobody waits for a drafter where one request alone is continued, or all of them have only just begun
+        waits = any(len(feed) == 1 for _, feed in feeds) and sum(self._reaches_the_end(*each) for each in feeds) > 1
         reading = self.chunks.left_to_drafters(target_reads=prompts) if waits else None
         return [(request, self._row(request, feed, reading)) for request, feed in feeds]
 
