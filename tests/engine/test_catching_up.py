@@ -214,14 +214,14 @@ def test_the_target_and_drafters_share_a_step() -> None:
 
 @pytest.mark.parametrize("each", [1e-5, 1e-4, 1e-3])
 def test_a_drafter_that_reads_quicker_may_read_more(each: float) -> None:
-    chunks = Chunks(4096, bounded=True)
+    chunks = Chunks(512, bounded=True)
     for _ in range(30):
         chunks.took(0, 0.02)
         count = chunks.left_to_drafters(target_reads=False)
         assert 0.02 + each * count <= 0.1, "from the first step on nobody waits longer"
         chunks.took(0, 0.02 + each * count, [CaughtUp("draft", count, unread=1000)])
         chunks.took(0, 0.02)
-    assert chunks.left_to_drafters(target_reads=False) == pytest.approx(min(4096, 0.06 / each), rel=0.05, abs=1)
+    assert chunks.left_to_drafters(target_reads=False) == pytest.approx(min(8192, 0.06 / each), rel=0.05, abs=1)
     assert chunks.tokens(beside=True) == LEAST, "of the target it says nothing"
 
 

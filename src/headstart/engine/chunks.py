@@ -17,6 +17,8 @@ second although steps scatter. Where a step takes more than half of that without
 with one, so that prompts are read all the same."""
 LEAST = 16
 """Tokens. Rows of a forward cost little beside the weights until there are about so many."""
+MOST_OF_DRAFTERS = 8192
+"""Tokens. A drafter reads many times as quickly as its target, or copies what that has read."""
 _LATEST = 0.25
 """Weight of the latest step without prompts."""
 
@@ -50,7 +52,10 @@ class Chunks(Reading):
 
     def __init__(self, most: int, *, bounded: bool) -> None:
         self.most = most
-        self._target, self._drafters = _Bound(most, bounded=bounded), _Bound(most, bounded=bounded)
+        self._bounded = bounded
+        # nobody has seen yet how fast prompts are read
+        self._target = _Bound(min(LEAST, most) if bounded else most, most)
+        self._drafters: _Bound | None = None  # until one has read something: no slower than the target
         self._plain = 0.0
         self._behind = False  # whether a drafter lacked more in the last step than it was allowed to read
 
@@ -60,18 +65,20 @@ class Chunks(Reading):
         return self._target.half if self._behind else round(self._target.tokens)
 
     def left_to_drafters(self, *, target_reads: bool) -> int | None:
+        bound = self._drafters or self._target
         if not target_reads:
-            return round(self._drafters.tokens)
-        return self._drafters.half if self._behind else self._drafters.least
+            return round(bound.tokens)
+        return bound.half if self._behind else bound.least
 
     def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:
         read = sum(each.read for each in caught_up)
         was_behind, self._behind = self._behind, any(each.unread for each in caught_up)
-        if seconds <= 0 or (tokens and read):
-            return  # whose seconds they were, nobody knows
+        if not self._bounded or seconds <= 0 or (tokens and read):
+            return  # of two that have read nobody knows whose seconds they were
         if tokens:
             self._target.took(tokens, seconds, self._plain)
         elif read:
+            self._drafters = self._drafters or _Bound(self._target.tokens, MOST_OF_DRAFTERS)
             self._drafters.took(read, seconds, self._plain)
         elif not was_behind:
             self._plain += (_LATEST if self._plain else 1.0) * (seconds - self._plain)
@@ -80,10 +87,10 @@ class Chunks(Reading):
 class _Bound:
     """The tokens that one reader may read in a step, learnt from how fast it has read."""
 
-    def __init__(self, most: int, *, bounded: bool) -> None:
-        self._most, self._bounded = most, bounded
+    def __init__(self, tokens: float, most: int) -> None:
+        self.tokens = float(tokens)
         self.least = min(LEAST, most)
-        self.tokens = float(self.least if bounded else most)  # nobody has seen yet how fast prompts are read
+        self._most = most
 
     @property
     def half(self) -> int:
@@ -93,7 +100,7 @@ class _Bound:
     def took(self, tokens: int, seconds: float, plain: float) -> None:
         """A step that read so many took this long, and takes `plain` seconds where it reads none."""
         allowed = max(MOST_SECONDS, 2 * plain)
-        if not self._bounded or (seconds <= allowed and tokens < round(self.tokens)):
+        if seconds <= allowed and tokens < round(self.tokens):
             return  # a short prompt says nothing of long ones
         wanted = tokens * (allowed - plain) / max(seconds - plain, 1e-6)
         if wanted < self.tokens:
