@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers as tf
+from support import eagle_heads
 from support.counting import rows_fed
+from support.eagle_engines import runner_of
 from support.tiny import ARCHITECTURES, VOCAB, drawn
 
 import headstart as hs
 from headstart.drafters import Drafter, Row
 from headstart.drafters.cascade import Cascade
 from headstart.drafters.draft_model import DraftModel
+from headstart.drafters.eagle import EagleDrafter
 from headstart.drafters.ngram import NgramDrafter
 from headstart.engine.chunks import LEAST, Chunks, Reading
 from headstart.engine.engine import Engine
@@ -256,3 +260,32 @@ def test_what_is_not_of_the_kind_is_refused(load: Callable[..., hs.Engine]) -> N
 
     out = load("llama", Wrong("wrong", 0)).generate([5, 6], hs.Sampling(max_tokens=3))
     assert "caught_up" in out.stats.speculation.reason
+
+
+# -- heads --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_head_reads_a_prompt_with_the_target(seed: int | None, root: Path, tmp_path: Path) -> None:
+    """Of a text that a seed promises in pieces of its own, which are no matter of other requests."""
+    path = eagle_heads.target(root)
+    folder = eagle_heads.write(tmp_path / "head", "eagle1")
+    runner = runner_of(path)
+    drafter = EagleDrafter.load(folder, runner, target_folder=path, slots=1, tree="none", quantize=None)
+    drafter._reader.chunk = 90
+    read: list[int] = []
+    original = drafter.head.run
+
+    def run(packed: Any, *given: Any, **options: Any) -> Any:
+        read.append(sum(len(segment.causal) for segment in packed.segments))
+        return original(packed, *given, **options)
+
+    drafter.head.run = run  # type: ignore[method-assign]
+    engine = assemble(runner, drafter=drafter, rule="exact", max_batch_size=1, prefill_chunk=30)
+    engine.submit([3 + number % 20 for number in range(100)], hs.Sampling(max_tokens=2, temperature=1.0, seed=seed, ignore_eos=True))
+    pieces = []
+    for _ in range(4):
+        before = len(read)
+        engine.step()
+        pieces.append(sum(read[before:]))
+    assert pieces == ([0, 0, 89, 0] if seed is None else [0, 0, 0, 90])

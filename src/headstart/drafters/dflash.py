@@ -77,9 +77,9 @@ class DFlashDrafter(BlockDrafter["_Text"]):
             taps=tuple(dict.fromkeys(head.config.layer_ids)),
             vocab_size=vocab_size,
             max_length=max_length,
-            chunk=chunk,
         )
         self.head = head
+        self._chunk = chunk
 
     @classmethod
     def load(
@@ -118,6 +118,10 @@ class DFlashDrafter(BlockDrafter["_Text"]):
             tree=usual_tree(runner.config) if tree == "auto" else tree,
             name=name,
         )
+
+    @property
+    def _at_once(self) -> int:
+        return self._chunk
 
     def _text(self, start: int, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> _Text:
         return _Text(start, held, slot, salt)

@@ -85,7 +85,6 @@ class EagleDrafter(BlockDrafter[HeadText]):
             taps=head.config.layer_ids,
             vocab_size=vocab_size,
             max_length=max_length,
-            chunk=chunk,
         )
         self.head = head
         self._stepwise: Stepwise | None = None
@@ -178,6 +177,10 @@ class EagleDrafter(BlockDrafter[HeadText]):
         super().release(request)
         if text is not None and isinstance(self._reader, TurnReader):
             self._reader.release(text)
+
+    @property
+    def _at_once(self) -> int:
+        return self._reader.chunk
 
     def _text(self, start: int, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> HeadText:
         return HeadText(start, held, slot, salt)

@@ -95,7 +95,6 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         taps: layers of the target that it reads.
         vocab_size: entries of the target's logits.
         max_length: tokens of text and draft together, at most.
-        chunk: rows that are read at once.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         taps: tuple[int, ...],
         vocab_size: int,
         max_length: int,
-        chunk: int,
     ) -> None:
         super().__init__(policy, budget)
         check_number("budget", self.default_budget, low=0, integer=True)
@@ -119,9 +117,13 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         self.vocabulary = None if head.token_ids is None else PartialVocabulary(head.token_ids, vocab_size)
         self._block_head = head
         self._max_length = max_length
-        self._chunk = chunk
         self._targets_cache: Slots | None = None
         self._texts: dict[int, T] = {}
+
+    @property
+    @abstractmethod
+    def _at_once(self) -> int:
+        """Rows that one forward reads."""
 
     @abstractmethod
     def _text(self, start: int, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> T:
@@ -170,7 +172,7 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
             text = self._texts[request] = self._first_seen(observation)
             # What a seed promises is read in pieces of its own: how the target reads prompts depends on other requests
             own_pieces = observation.row is not None and observation.row.reproducible
-            text.most_waiting = self._chunk - 1 if own_pieces else min(WAITING, self._chunk - 1)
+            text.most_waiting = self._at_once - 1 if own_pieces else min(WAITING, self._at_once - 1)
         if observation.start != text.start + text.known or text.known + len(tokens) > self._max_length:
             text.close()  # states are missing, or the text is longer than its context
             return
