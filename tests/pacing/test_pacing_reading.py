@@ -1,4 +1,4 @@
-"""Pacing while a source catches up with a text piece by piece: that is no answer, and says nothing of what drafts take."""
+"""Pacing while a source catches up with a text piece by piece: that is no answer, and does not say what drafts take."""
 
 from __future__ import annotations
 
