@@ -54,6 +54,8 @@ class Setup:
     rule: str
     slots: int
     max_length: int
+    tokens: int | None = None
+    """K of drafts, fixed; None leaves it to the pacing."""
 
 
 def serve(setup: Setup, pipe: Connection) -> None:
@@ -69,6 +71,7 @@ def serve(setup: Setup, pipe: Connection) -> None:
     engine = hs.load(
         setup.target, setup.drafter, dtype=setup.dtype, quantize=setup.quantize, rule=setup.rule,
         max_batch_size=setup.slots, max_length=setup.max_length, prefix_cache=True,
+        num_speculative_tokens=setup.tokens, pacing="adaptive" if setup.tokens is None else "fixed",
     )  # fmt: skip
     limits = Limits(max_waiting_requests=100_000, max_waiting_prompt_tokens=100_000_000)
     options = replace(ServerOptions(served_model_name=("model",)), port=0)
@@ -262,10 +265,11 @@ async def _overhead(args: argparse.Namespace, served: Served, batch: int) -> dic
 
 
 async def beside(args: argparse.Namespace) -> dict[str, Any]:
-    """How long a stream stands still, alone and while prompts of thousands of tokens are read one after the other."""
-    served = Served(setup_of(args, slots=2))
+    """How long a stream stands still, alone and while prompts of thousands of tokens are read and answered, one after
+    the other."""
+    served = Served(replace(setup_of(args, slots=2), tokens=args.k))
     gaps: dict[str, list[float]] = {"alone": [], "beside": []}
-    phase, first, counts = "alone", list[float](), list[int]()
+    phase, first, counts, speeds = "alone", list[float](), list[int](), list[float]()
     try:
         async with client() as http:
 
@@ -289,11 +293,12 @@ async def beside(args: argparse.Namespace) -> dict[str, Any]:
             for number in range(args.prompts):
                 text = f"Story {number}: " + WORDS * (args.prompt_tokens // 20)
                 phase = "beside"
-                got = await ask(http, served.url, _body(text, "model", 2, chat=False))
+                got = await ask(http, served.url, _body(text, "model", args.max_tokens, chat=False))
                 phase = "alone"
                 if got.error:
                     raise SystemExit(got.error)
                 first.append(got.first)
+                speeds.append((got.count - 1) / (got.seconds - got.first))
                 counts.append(got.prompt)
                 await asyncio.sleep(1)
             if writing.done():
@@ -302,12 +307,14 @@ async def beside(args: argparse.Namespace) -> dict[str, Any]:
     finally:
         served.stop()
     shown = Table("", "pieces", "P50 ms", "P99 ms", "most ms", title=f"{args.prompts} prompts of {counts[-1]} tokens")
-    found: dict[str, Any] = {"first": first, "prompt_tokens": counts}
+    found: dict[str, Any] = {"drafter": Path(args.drafter).name, "k": args.k}
+    found |= {"first": first, "prompt_tokens": counts, "tokens_per_second": speeds}
     for name, each in gaps.items():
         found[name] = {"count": len(each), "p50": median(each), "p99": _high(each), "most": max(each)}
         shown.add_row(name, str(len(each)), *(f"{1000 * found[name][key]:.1f}" for key in ("p50", "p99", "most")))
     CONSOLE.print(shown)
     CONSOLE.print(f"first token of the prompts after {', '.join(f'{each:.1f}' for each in first)} s")
+    CONSOLE.print(f"then {', '.join(f'{each:.0f}' for each in speeds)} tokens/s")
     return found
 
 
@@ -507,6 +514,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             part.add_argument("--prompts", type=int, default=3)
             part.add_argument("--prompt-tokens", type=int, default=4000, help="of each, about")
             part.add_argument("--seconds", type=float, default=5, help="that the stream is alone at first")
+            part.add_argument("--max-tokens", type=int, default=64, help="of each answer")
+            part.add_argument("-k", type=int, help="tokens of each draft, instead of as pacing decides")
         elif name == "overhead":
             part.add_argument("--batches", nargs="+", type=int, default=[1, 8])
             part.add_argument("--pairs", type=int, default=10)

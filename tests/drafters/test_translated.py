@@ -400,10 +400,11 @@ def test_the_same_model_under_other_ids_is_a_perfect_draft(
     outs = engine.generate(prompts, hs.Sampling(max_tokens=24, ignore_eos=True))
     assert [out.tokens for out in outs] == generated(random_lm(len(target)), prompts)
     if method is None:
-        assert all(out.stats.tokens_per_forward == 4 for out in outs)
         warm = [hs.Sampling(max_tokens=24, temperature=1.0, seed=seed) for seed in range(5)]
-        outs = engine.generate(prompts, warm)
-        assert all(out.stats.tokens_per_forward == 4 for out in outs)
+        for out in (*outs, *engine.generate(prompts, warm)):  # some draft a step later, lest others wait
+            assert out.stats.accepted == out.stats.drafted > 0
+        for prompt, sampling in zip(prompts, warm, strict=True):
+            assert engine.generate(prompt, sampling).stats.tokens_per_forward == 4
     # a special token among its guesses ends a draft that goes through text
     assert all(out.stats.accepted == out.stats.drafted for out in outs)
 

@@ -12,9 +12,9 @@ def rows_fed(drafter: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rows: list[int] = []
     original = drafter.runner.forward
 
-    def counting(segments: Any, *more: Any) -> Any:
+    def counting(segments: Any, *more: Any, **options: Any) -> Any:
         rows.append(sum(len(segment) for segment in segments))
-        return original(segments, *more)
+        return original(segments, *more, **options)
 
     monkeypatch.setattr(drafter.runner, "forward", counting)
     return rows

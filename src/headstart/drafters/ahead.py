@@ -165,7 +165,12 @@ class AheadDrafter(Drafter):
         use_threads(self._targets_share if beside else None)
         answered = time.perf_counter()
         return [
-            replace(draft, source=self.name, prepared=replace(prepared, asked=asked, answered=answered, beside=beside))
+            replace(
+                draft,
+                source=self.name,
+                prepared=replace(prepared, asked=asked, answered=answered, beside=beside),
+                caught_up=tuple([replace(each, source=self.name) for each in draft.caught_up]),
+            )
             for draft, prepared in drafts
         ]
 

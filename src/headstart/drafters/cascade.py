@@ -13,7 +13,7 @@ from dataclasses import replace
 from headstart.drafters import Drafter, Observation, Row, capabilities, may_draft
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.types import Budget, Draft
+from headstart.types import Budget, CaughtUp, Draft
 
 PASSED_OVER = 8
 """Tokens that a member drafts which pacing passes over, only to learn how right it would have been."""
@@ -51,17 +51,26 @@ class Cascade(Drafter):
         """Of each request the first draft that is good enough, else the first of all."""
         good: dict[int, Draft] = {}
         weak: dict[int, Draft] = {}  # from members that expect a later one to do better
+        caught_up: dict[int, tuple[CaughtUp, ...]] = {}
         for place, member in enumerate(self.members):
             limited = [_limited(row, member) for row in rows if row.request not in good]
             asked = [row for row in limited if row.budget.nodes > 0 and may_draft(member, row)]
             for row, draft in self._of(member, asked):
+                if draft.caught_up:
+                    own = tuple([replace(each, source=member.name) for each in draft.caught_up])
+                    caught_up[row.request] = caught_up.get(row.request, ()) + own
                 if len(draft) > 0:
                     gains = row.budget.expected_gain
                     later = max((gains.get(each.name, 0.0) for each in self.members[place + 1 :]), default=0.0)
                     kept = good if draft.expected is None or draft.expected >= later else weak
                     kept.setdefault(row.request, replace(draft, source=member.name))
         found = [good.get(row.request) or weak.get(row.request) or Draft() for row in rows]
-        return [self._with_passed_over(*each) for each in zip(rows, found, strict=True)]
+        drafts = [self._with_passed_over(*each) for each in zip(rows, found, strict=True)]
+        if not caught_up:
+            return drafts
+        return [
+            replace(draft, caught_up=caught_up.get(row.request, ())) for row, draft in zip(rows, drafts, strict=True)
+        ]
 
     def _of(self, member: Drafter, rows: Sequence[Row]) -> Iterator[tuple[Row, Draft]]:
         """What a member drafts for those of these rows that it can be asked for. Where a row ends with tokens that have

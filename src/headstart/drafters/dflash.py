@@ -119,12 +119,16 @@ class DFlashDrafter(BlockDrafter["_Text"]):
             name=name,
         )
 
+    @property
+    def _at_once(self) -> int:
+        return self._chunk
+
     def _text(self, start: int, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> _Text:
         return _Text(start, held, slot, salt)
 
     def _learn(self, text: _Text, tokens: Sequence[int], hidden: Mapping[int, Tensor]) -> None:
         text.learn(tokens, torch.cat([hidden[layer] for layer in self.head.config.layer_ids], -1))
-        if text.waiting >= self._chunk:  # a long prompt's states do not wait until somebody asks
+        if text.waiting > text.most_waiting:
             self._read([text])
 
     def _read_all(self, text: _Text) -> None:

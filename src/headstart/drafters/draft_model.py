@@ -17,7 +17,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.drafters import BuildContext, Row, Weights
 from headstart.drafters.growing.grow import Residual
 from headstart.drafters.growing.lattice import Lattice, depth_of, grow_on
-from headstart.drafters.growing.own_model import ForeseeingModel, GrowingModel
+from headstart.drafters.growing.own_model import ForeseeingModel, GrowingModel, with_reading
 from headstart.drafters.growing.policy import MOST, policy_of
 from headstart.model.kept.config import MASK_FIELDS
 from headstart.model.packed import Segment
@@ -138,10 +138,14 @@ class ParallelDraft(GrowingModel):
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         memories = [self._memory(row) for row in rows]
         found = [self._begun(row, self._room(row, memory), memory) for row, memory in zip(rows, memories, strict=True)]
-        live = [each for each in found if not each.done]
-        self._catch_up([each.memory for each in live if each.memory.feed])
-        guesses = self._guess(live)
-        return [Draft() if each.done else grow_on(Lattice(each.row, guesses[each.row.request]), each) for each in found]
+        caught_up = self._catch_up([(each.row, each.memory) for each in found if not each.done])
+        waiting = {request for request, each in caught_up.items() if each.unread}
+        guesses = self._guess([each for each in found if not each.done and each.row.request not in waiting])
+        grown = [
+            grow_on(Lattice(each.row, guesses[each.row.request]), each) if each.row.request in guesses else Draft()
+            for each in found
+        ]
+        return [with_reading(draft, caught_up.get(row.request)) for row, draft in zip(rows, grown, strict=True)]
 
     def _begun(self, row: Row, room: int, memory: Any = None) -> Any:
         """As others do, but no deeper than there is room for masks."""

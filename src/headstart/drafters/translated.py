@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headstart.drafters import BuildContext, Row, Weights
 from headstart.drafters.growing.grow import GrowingChain, grow_chains
-from headstart.drafters.growing.own_model import CachedText, OwnCacheDrafter
+from headstart.drafters.growing.own_model import CachedText, OwnCacheDrafter, with_reading
 from headstart.drafters.matching.transcript import Transcript, respaced, transcript
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method, Translation
@@ -89,10 +89,15 @@ class TranslatedDraft(OwnCacheDrafter):
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         guesses: list[GrowingChain | _Written] = [self._guess(row, self._memory(row)) for row in rows]
-        self._catch_up([guess.memory for guess in guesses if guess.budget > 0])
+        asked = zip(rows, guesses, strict=True)
+        caught_up = self._catch_up([(row, guess.memory) for row, guess in asked if guess.budget > 0])
+        for row, guess in zip(rows, guesses, strict=True):
+            if row.request in caught_up and caught_up[row.request].unread:
+                guess.budget = 0
         grow_chains([guess for guess in guesses if isinstance(guess, GrowingChain)], self._shared)
         self._write([guess for guess in guesses if isinstance(guess, _Written)])
-        return [guess.draft() for guess in guesses]
+        drafts = [guess.draft() for guess in guesses]
+        return [with_reading(draft, caught_up.get(row.request)) for row, draft in zip(rows, drafts, strict=True)]
 
     def _memory(self, row: Row) -> _Memory:
         if row.request not in self._memories:

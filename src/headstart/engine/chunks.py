@@ -1,6 +1,15 @@
-"""How much of prompts a step reads: as much as is asked for, or so little that no other request waits long."""
+"""How much a step reads of prompts: as much as is asked for, or so little that no other request waits long.
+
+The target reads prompts, and so do drafters with a cache of their own, once they are asked to guess. A step's time is
+one for both: where both have something to read, each has half.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headstart.types import CaughtUp
 
 MOST_SECONDS = 0.08
 """Of a step that reads while other requests write, so that readers of theirs see the text go on within a tenth of a
@@ -8,12 +17,32 @@ second although steps scatter. Where a step takes more than half of that without
 with one, so that prompts are read all the same."""
 LEAST = 16
 """Tokens. Rows of a forward cost little beside the weights until there are about so many."""
+MOST_OF_DRAFTERS = 8192
+"""Tokens. A drafter reads many times as quickly as its target, or copies what that has read."""
 _LATEST = 0.25
 """Weight of the latest step without prompts."""
 
 
-class Chunks:
-    """Prompt tokens that a step reads, over all requests.
+class Reading(Protocol):
+    """Says how many prompt tokens a step reads, over all requests."""
+
+    def tokens(self, *, beside: bool) -> int:
+        """That the target reads. beside: whether a request writes in this step that may not wait."""
+        ...
+
+    def left_to_drafters(self, *, target_reads: bool) -> int | None:
+        """That drafters read, in a step in which somebody writes who would wait for them; None where that is no matter.
+        target_reads: whether the target reads prompts in this step."""
+        ...
+
+    def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:
+        """Learn from a step, the drafter's part included. tokens: of prompts, among the rows of the target's forward.
+        caught_up: what drafters read."""
+        ...
+
+
+class Chunks(Reading):
+    """As many as are read in a given time, so that nobody waits long.
 
     Args:
         most: so many where nobody writes.
@@ -24,26 +53,58 @@ class Chunks:
     def __init__(self, most: int, *, bounded: bool) -> None:
         self.most = most
         self._bounded = bounded
-        self._bound = float(min(LEAST, most) if bounded else most)  # nobody has seen yet how fast prompts are read
+        # nobody has seen yet how fast prompts are read
+        self._target = _Bound(min(LEAST, most) if bounded else most, most)
+        self._drafters: _Bound | None = None  # until one has read something: no slower than the target
         self._plain = 0.0
+        self._behind = False  # whether a drafter lacked more in the last step than it was allowed to read
 
     def tokens(self, *, beside: bool) -> int:
-        """beside: whether a request writes in this step that may not wait."""
-        return round(self._bound) if beside else self.most
+        if not beside:
+            return self.most
+        return self._target.half if self._behind else round(self._target.tokens)
 
-    def took(self, tokens: int, seconds: float) -> None:
-        """Learn from a step, the drafter's part included. tokens: of prompts, among its rows."""
-        if not self._bounded or seconds <= 0:
-            return
-        if not tokens:
+    def left_to_drafters(self, *, target_reads: bool) -> int | None:
+        bound = self._drafters or self._target
+        if not target_reads:
+            return round(bound.tokens)
+        return bound.half if self._behind else bound.least
+
+    def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:
+        read = sum(each.read for each in caught_up)
+        was_behind, self._behind = self._behind, any(each.unread for each in caught_up)
+        if not self._bounded or seconds <= 0 or (tokens and read):
+            return  # of two that have read nobody knows whose seconds they were
+        if tokens:
+            self._target.took(tokens, seconds, self._plain)
+        elif read:
+            self._drafters = self._drafters or _Bound(self._target.tokens, MOST_OF_DRAFTERS)
+            self._drafters.took(read, seconds, self._plain)
+        elif not was_behind:
             self._plain += (_LATEST if self._plain else 1.0) * (seconds - self._plain)
-            return
-        allowed = max(MOST_SECONDS, 2 * self._plain)
-        if seconds <= allowed and tokens < round(self._bound):
+
+
+class _Bound:
+    """The tokens that one reader may read in a step, learnt from how fast it has read."""
+
+    def __init__(self, tokens: float, most: int) -> None:
+        self.tokens = float(tokens)
+        self.least = min(LEAST, most)
+        self._most = most
+
+    @property
+    def half(self) -> int:
+        """Where another reader has the other half of a step's time."""
+        return max(self.least, round(self.tokens / 2))
+
+    def took(self, tokens: int, seconds: float, plain: float) -> None:
+        """A step that read so many took this long, and takes `plain` seconds where it reads none."""
+        allowed = max(MOST_SECONDS, 2 * plain)
+        if seconds <= allowed and tokens < round(self.tokens):
             return  # a short prompt says nothing of long ones
-        wanted = tokens * (allowed - self._plain) / max(seconds - self._plain, 1e-6)
-        if wanted < self._bound:
-            wanted = max(wanted, self._bound / 2)  # a step may have been disturbed
+        wanted = tokens * (allowed - plain) / max(seconds - plain, 1e-6)
+        if wanted < self.tokens:
+            wanted = max(wanted, self.tokens / 2)  # a step may have been disturbed
         else:
-            wanted = (self._bound + min(wanted, 3 * self._bound)) / 2
-        self._bound = min(self.most, max(min(LEAST, self.most), wanted))
+            wanted = (self.tokens + min(wanted, 3 * self.tokens)) / 2
+        self.tokens = min(self._most, max(self.least, wanted))

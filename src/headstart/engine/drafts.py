@@ -20,7 +20,7 @@ from torch import Tensor
 
 from headstart.base.errors import DrafterFailed
 from headstart.rule.processors import Place
-from headstart.types import Draft, Preparation
+from headstart.types import CaughtUp, Draft, Preparation
 
 _ROUNDED = 1e-5
 """Sums of probabilities in float32 are no further from 1. Such a row is taken as it is: the target's own probabilities
@@ -63,6 +63,8 @@ class DraftCheck:
         prepared = draft.prepared
         if not isinstance(source, str) or not (prepared is None or isinstance(prepared, Preparation)):
             raise _refused("`source` is not a name, or `prepared` not a Preparation")
+        if not all(isinstance(each, CaughtUp) for each in draft.caught_up):
+            raise _refused("`caught_up` is not of `CaughtUp`")
         passed_over = tuple([self.take(each, sys.maxsize, name) for each in draft.passed_over])
         q = vocabulary = None
         if draft.q is not None and tokens:
@@ -70,7 +72,8 @@ class DraftCheck:
             q = self._q(draft.q, tokens, known)
             vocabulary = None if known is None else known.ids
         try:
-            return Draft(tokens, parents, q, source, expected, passed_over, prepared, vocabulary)
+            caught_up = tuple(draft.caught_up)
+            return Draft(tokens, parents, q, source, expected, passed_over, prepared, vocabulary, caught_up=caught_up)
         except ValueError as error:
             raise _refused(str(error)) from error
 

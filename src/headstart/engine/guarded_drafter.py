@@ -75,7 +75,8 @@ class GuardedDrafter:
         except CONTAINED as error:  # whatever it is, the target goes on
             self._fail([row.request for row in wanting], error)
             drafts = {}
-        return [drafts.get(row.request) or runs.get(row.request, NO_DRAFT) for row in rows]
+        found = [(drafts.get(row.request, NO_DRAFT), runs.get(row.request, NO_DRAFT)) for row in rows]
+        return [_caught_up(draft or run, draft) for draft, run in found]
 
     def observe(self, observation: Observation) -> None:
         try:
@@ -108,7 +109,8 @@ class GuardedDrafter:
                 taken = allowed_part(taken, shown.sampling_state.place)
             splice = with_certain if shown is row else behind
             whole = splice(row, self.drafter, taken, run)
-            return self._marked(row, whole if whole is taken else self._check.take(whole, row.room, self.name))
+            checked = whole if whole is taken else self._check.take(whole, row.room, self.name)
+            return _caught_up(self._marked(row, checked), taken)
         except DrafterFailed as failure:
             self.failures[row.request] = failure
             return NO_DRAFT
@@ -131,6 +133,11 @@ class GuardedDrafter:
         )
         failure.__cause__ = error
         self.failures.update(dict.fromkeys(requests, failure))
+
+
+def _caught_up(draft: Draft, asked: Draft) -> Draft:
+    """The draft that a row gets, with what was read for the one that its drafter was asked for."""
+    return draft if draft.caught_up == asked.caught_up else replace(draft, caught_up=asked.caught_up)
 
 
 def attach(drafter: Drafter, target: ModelRunner, cache: Slots) -> None:

@@ -98,7 +98,8 @@ class StepLoop:
         self.pacing.observe(plan, steps)
         for request, observation in zip(requests, observations, strict=True):
             self._publish(request, observation)
-        self._scheduler.chunks.took(sum(len(row.feed) for row in rows if len(row.feed) > 1), clock.passed)
+        prompts = sum(len(row.feed) for row in rows if len(row.feed) > 1)
+        self._scheduler.chunks.took(prompts, clock.passed, [each for draft in drafts for each in draft.caught_up])
         return steps
 
     def _plan(self) -> tuple[Sequence[Request], Sequence[Row], Plan]:

@@ -12,7 +12,7 @@ from headstart.rule.noise import Purpose
 from headstart.rule.row import Row
 
 if TYPE_CHECKING:
-    from headstart.engine.chunks import Chunks
+    from headstart.engine.chunks import Reading
     from headstart.engine.request import Request
     from headstart.model.cache import Slots
 
@@ -37,7 +37,7 @@ class Scheduler:
         states_matter: whether the drafter looks at hidden states, and so must be shown where a kept text ends.
     """
 
-    def __init__(self, cache: Slots, *, chunks: Chunks, drafts_matter: bool, states_matter: bool) -> None:
+    def __init__(self, cache: Slots, *, chunks: Reading, drafts_matter: bool, states_matter: bool) -> None:
         self.chunks = chunks
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -104,7 +104,15 @@ class Scheduler:
     def rows(self) -> list[tuple[Request, Row]]:
         """The rows of the next step, without budgets. Those that decode always run; prompts share the tokens of a step,
         the oldest first."""
-        return [(request, self._row(request, feed)) for request, feed in self._feeds()]
+        feeds = list(self._feeds())
+        prompts = any(len(feed) > 1 for _, feed in feeds)
+        # Nobody waits for a drafter where one request alone is continued, or all of them have only just begun
+        waits = any(len(feed) == 1 for _, feed in feeds) and sum(self._reaches_the_end(*each) for each in feeds) > 1
+        reading = self.chunks.left_to_drafters(target_reads=prompts) if waits else None
+        return [(request, self._row(request, feed, reading)) for request, feed in feeds]
+
+    def _reaches_the_end(self, request: Request, feed: tuple[int, ...]) -> bool:
+        return self._read(request) + len(feed) == len(request.tokens)
 
     def _feeds(self) -> Iterator[tuple[Request, tuple[int, ...]]]:
         waiting = [(request, self._unread(request)) for request in self.running]
@@ -125,9 +133,9 @@ class Scheduler:
         held = self._cache.rewind(request.slot, self._cache.lengths[request.slot])
         return tuple(request.tokens[held:])
 
-    def _row(self, request: Request, feed: tuple[int, ...]) -> Row:
+    def _row(self, request: Request, feed: tuple[int, ...], reading: int | None) -> Row:
         assert request.slot is not None, "a running request has a slot"
-        judged = self._cache.lengths[request.slot] + len(feed) == len(request.tokens)
+        judged, reproducible = self._reaches_the_end(request, feed), self._reproducible(request)
         return Row(
             request=request.number,
             tokens=tuple(request.tokens),
@@ -136,7 +144,8 @@ class Scheduler:
             noise=request.noise,
             # Under rule "coupled" a drafter that draws uses the very noise the target will use
             purpose=Purpose.TOKEN if request.rule == "coupled" else Purpose.DRAFT,
-            reproducible=self._reproducible(request),
+            reproducible=reproducible,
+            reading=None if reproducible else reading,  # when it is drafted for must not be a matter of the clock
             slot=request.slot,
             feed=feed,
             judged=judged,

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from headstart.base.errors import DrafterFailed
 from headstart.drafters import Drafter, Observation, Row, capabilities
-from headstart.drafters.growing.own_model import to_be_taken_over
-from headstart.engine.chunks import Chunks
+from headstart.drafters.growing.own_model import FEW, to_be_taken_over, with_reading
+from headstart.engine.chunks import Reading
 from headstart.engine.guarded_drafter import GuardedDrafter
 from headstart.engine.guards import GuardedPacing
 from headstart.engine.judging import HostJudge, Outcome
@@ -33,7 +33,7 @@ from headstart.engine.loop import StepLoop
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
 from headstart.model.takeover import alike, take_over
-from headstart.types import NO_DRAFT, Budget, Draft, Speculation, Step
+from headstart.types import NO_DRAFT, Budget, CaughtUp, Draft, Speculation, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,9 +91,10 @@ class StackedDrafter(Drafter):
         guarded = GuardedDrafter(drafter, model)
         self._texts: dict[int, _Text] = {}
         self._targets_cache: Slots | None = None
+        self._reading = _WithinADraft()
         self._rounds = _Rounds(
             cache,
-            chunks=Chunks(CHUNK, bounded=False),
+            chunks=self._reading,
             drafts_matter=True,
             states_matter=bool(guarded.taps),
         )
@@ -115,14 +116,48 @@ class StackedDrafter(Drafter):
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         self.cache.keeps_texts = self._targets_cache is not None and self._targets_cache.keeps_texts
-        texts = {row.request: self._text(row) for row in rows if not self._waits(row)}
-        while self._rounds.go_on(list(texts.values())):
-            if not self._loop.step():
-                raise DrafterFailed(f"{self.name}: no slot for the text of a draft", hint="report this")
-        return [texts[row.request].draft() if row.request in texts else NO_DRAFT for row in rows]
+        texts = {row.request: self._text(row) for row in rows if not (self._copy and to_be_taken_over(row))}
+        lacking = {request: self._lacking(text) for request, text in texts.items()}
+        bounds = [row.reading for row in rows]
+        left = None if None in bounds else min(each for each in bounds if each is not None)
+        for row in rows:
+            if self._copy and not row.reproducible and lacking.get(row.request, 0) > FEW:
+                taken = self._take_over(row, texts[row.request], left)
+                left = None if left is None else left - taken
+        running = sorted(texts.values(), key=lambda text: left is not None and self._lacking(text) > FEW)
+        few = sum(each for text in running if (each := self._lacking(text)) <= FEW)
+        self._reading.left = None if left is None else left + few
+        while self._rounds.go_on(running):
+            if self._loop.step():
+                continue
+            if self._reading.left == 0:
+                break  # the others of the outer engine would wait for more
+            raise DrafterFailed(f"{self.name}: no slot for the text of a draft", hint="report this")
+        return [self._draft(row, texts.get(row.request), lacking.get(row.request, 0)) for row in rows]
 
-    def _waits(self, row: Row) -> bool:
-        return self._copy and to_be_taken_over(row)
+    def _lacking(self, text: _Text) -> int:
+        """Tokens of its text that the cache does not hold."""
+        return len(text.tokens) - (0 if text.slot is None else self.cache.lengths[text.slot])
+
+    def _take_over(self, row: Row, text: _Text, most: int | None) -> int:
+        """Take what the target has read, at most so many tokens; returns how many."""
+        if self._targets_cache is None:
+            return 0
+        slot = self.cache.acquire() if text.slot is None else text.slot
+        if text.slot is None:
+            text.admit(slot, 0)
+        held, length = self.cache.lengths[slot], len(row.tokens) - 1 - row.unsettled
+        length = length if most is None else min(length, held + most)
+        return take_over(self.cache, slot, self._targets_cache, row.slot, length) - held
+
+    def _draft(self, row: Row, text: _Text | None, lacked: int) -> Draft:
+        """What was written for a row, and what was read for it. text: None where the row waits for the target."""
+        if text is None:
+            return with_reading(NO_DRAFT, CaughtUp(self.name, 0, len(row.feed)))
+        if lacked <= FEW:
+            return text.draft()
+        unread = self._lacking(text) if text.unfinished else 0
+        return with_reading(text.draft(), CaughtUp(self.name, lacked - unread, unread))
 
     def release(self, request: int) -> None:
         text = self._texts.pop(request, None)
@@ -139,9 +174,6 @@ class StackedDrafter(Drafter):
         text = self._texts.get(row.request)
         if text is None:
             text = self._texts[row.request] = _Text(row, self.model.max_length)
-            if self._copy and not row.reproducible and self._targets_cache is not None:
-                slot, length = self.cache.acquire(), len(row.tokens) - 1 - row.unsettled
-                text.admit(slot, take_over(self.cache, slot, self._targets_cache, row.slot, length))
         elif text.slot is not None:
             self.cache.rewind(text.slot, text.shared(row, self.cache.lengths[text.slot]))
         text.begin(row, min(row.budget.nodes, self.cache.most_drafted), self.model.vocab_size)
@@ -251,6 +283,22 @@ def _record(observation: Observation, request: Request) -> None:
     request.keep(observation)
 
 
+class _WithinADraft(Reading):
+    """What the inner model and its drafter read for one draft. left: all together; None where it is no matter."""
+
+    left: int | None = None
+
+    def tokens(self, *, beside: bool) -> int:  # noqa: ARG002 -- who waits is a matter of the outer engine
+        return CHUNK if self.left is None else min(CHUNK, self.left)
+
+    def left_to_drafters(self, *, target_reads: bool) -> int | None:  # noqa: ARG002 -- the same
+        return self.left
+
+    def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:  # noqa: ARG002 -- the same
+        if self.left is not None:
+            self.left = max(0, self.left - tokens - sum(each.read for each in caught_up))
+
+
 class _Rounds(Scheduler):
     """The texts whose drafts are being written; those whose drafts are whole wait in their slots."""
 
@@ -261,9 +309,9 @@ class _Rounds(Scheduler):
         self.waiting.extend(text for text in unfinished if text.slot is None and text not in self.waiting)
         return bool(unfinished)
 
-    def _row(self, request: Request, feed: tuple[int, ...]) -> Row:
+    def _row(self, request: Request, feed: tuple[int, ...], reading: int | None) -> Row:
         assert isinstance(request, _Text), "nothing else runs here"
-        row = super()._row(request, feed)
+        row = super()._row(request, feed, reading)
         return replace(row, unsettled=request.unsettled)
 
 

@@ -206,8 +206,9 @@ class Slots(ABC):
         """Move token base + path[i] to base + i, for all i at once."""
 
     @abstractmethod
-    def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
-        """Make the first `length` tokens of a slot those of a slot of another cache of this kind, or of this one."""
+    def copy_from(self, other: Slots, source: int, slot: int, length: int, begin: int = 0) -> None:
+        """Make the first `length` tokens of a slot those of a slot of another cache of this kind, or of this one. Those
+        before `begin` are there already, and may stay."""
 
     def rewind(self, slot: int, length: int) -> int:
         """Forget everything after the first `length` tokens; returns how many the slot holds then.
@@ -282,7 +283,7 @@ class KVCache(Slots):
             # the index makes a copy first, so overlapping source and target are safe
             rows[:, base : base + len(path)] = rows[:, [base + node for node in path]]
 
-    def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
+    def copy_from(self, other: Slots, source: int, slot: int, length: int, begin: int = 0) -> None:
         for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
             for layer, store in mine.items():
-                store[slot, :, :length] = theirs[layer][source, :, :length]
+                store[slot, :, begin:length] = theirs[layer][source, :, begin:length]

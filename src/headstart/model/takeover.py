@@ -14,12 +14,14 @@ def alike(mine: Slots, other: Slots) -> bool:
 
 
 def take_over(mine: Slots, slot: int, other: Slots, source: int, length: int) -> int:
-    """Make the text of a slot the first `length` tokens of one of another cache, which is `alike`, as far as that holds
-    them; returns how many they are. The keys and values become those of the other's model."""
-    length = min(length, other.lengths[source], mine.capacity)
-    mine.copy_from(other, source, slot, length)
-    mine.lengths[slot] = length
-    return length
+    """Make the text of a slot, which holds a beginning of it, the first `length` tokens of one of another cache, which
+    is `alike`, as far as that holds them; returns how many they are. The new keys and values are those of the other's
+    model."""
+    begin, length = mine.lengths[slot], min(length, other.lengths[source], mine.capacity)
+    if length > begin:
+        mine.copy_from(other, source, slot, length, begin)
+        mine.lengths[slot] = length
+    return mine.lengths[slot]
 
 
 def _stored(cache: Slots) -> list[tuple[object, ...]]:

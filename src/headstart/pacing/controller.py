@@ -187,6 +187,8 @@ class AdaptivePacing(Pacing):
         beside = next((place for place, each in ahead.items() if each.beside), None)
         overhead = max(0.0, seconds.plan - plan.seconds) + seconds.commit
         costs.observe(len(steps), rows, sampled, seconds.verify + seconds.sample, overhead, beside)
+        if any(each.waits for each in asked_by_step):
+            return  # a part of a text was read, or nothing: that says little of drafts
         if unread and costs.reads_mostly(asked, unread):
             if len(steps) == len(asked) == 1 and not any(map(costs.has_timed, asked)):
                 costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0, unread=unread)

@@ -35,6 +35,8 @@ class Asked(NamedTuple):
     sources: Sequence[int] = ()
     unread: int = 0
     """Tokens that one of them had to read first."""
+    waits: bool = False
+    """Whether one of them still lacks some of the text and has not said what it would draft."""
 
 
 NOTHING_ASKED = Asked()
@@ -85,19 +87,26 @@ class RowState:
             asked = self._learn_used(step, sources)
             if tried is not None and step.draft.source == sources[tried].name:
                 self.group.refund(step)
+            if tried is not None and asked.waits:
+                self.group.go_on_trying()
         return asked
 
     def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
         asked: list[int] = []
-        unread = 0
+        unread, waits = 0, False
         budget, draft, position = step.budget, step.draft, step.position
+        lacks = {each.source: each.unread for each in draft.caught_up}
         for place, source in enumerate(sources):
             nodes = min(budget.max_nodes.get(source.name, 0), budget.nodes)
             if nodes == 0:
                 continue
             asked.append(place)
-            unread = max(unread, position - self.read[place] - 2)
-            self.read[place] = position
+            lacking = lacks.get(source.name, 0)
+            unread = max(unread, position - lacking - self.read[place] - 2)
+            self.read[place] = position - lacking
+            if lacking:
+                waits = True
+                continue
             belief, drafted = self.beliefs[place], draft.source == source.name and len(draft) > 0
             belief.answered(drafted)
             if not drafted:
@@ -109,7 +118,7 @@ class RowState:
             break
         if unread or len(draft):
             self.group.end_lone_decision()
-        return Asked(asked, unread)
+        return Asked(asked, unread, waits)
 
     def _learn_unused(self, draft: Draft, step: Step, sources: Sequence[Source]) -> None:
         """A source that was passed over would have drafted this chain, or nothing, and these tokens came."""
@@ -159,6 +168,7 @@ class Group:
         self.deciding_share = 0.0
         """Seconds of the last decision for each step in which it is to stand; 0 of one on a lone row, which counts in
         the step that made it."""
+        self._unfinished = False  # whether the source on trial was still reading
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
@@ -171,6 +181,11 @@ class Group:
                 return None
         self._held += 1
         return budgets
+
+    def go_on_trying(self) -> None:
+        """The source on trial still reads what it lacks of a text, which has been paid for: it is asked again in the
+        next step."""
+        self._unfinished, self._holds = True, 0
 
     def end_decision(self) -> None:
         """The last decision stands no longer: a request has ended."""
@@ -233,7 +248,10 @@ class Group:
         options = [self._options(row, state, steps) for row, state in rows]
         choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
-        verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
+        if self._unfinished:
+            verdict, self._unfinished = self._probe.last, False
+        else:
+            verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
         states = [state for _, state in rows]
         every = max(1, round(verdict.interval_steps))
         if (batch, every) != self._resting[:2]:  # which moves with the costs that the reasons name

@@ -45,6 +45,10 @@ class Row:
     """Whether the forward reaches x0, so that tokens come of it. False for a chunk of a long prompt."""
     drafting: Drafting = field(default_factory=Drafting)
     """What the request says about its drafts; the same in every row of the request."""
+    reading: int | None = None
+    """Tokens that a drafter may read in this step, of all rows' texts together, to catch up with them: other requests
+    wait meanwhile. A text of which it lacks a few tokens does not count, and one of which it lacks more than it may
+    read has no draft of it in this step. None where it may read all that it lacks."""
     room: int = 0
     """The most draft tokens that could be of use; 0 where the request may not draft."""
     budget: Budget = field(default_factory=Budget)

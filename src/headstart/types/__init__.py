@@ -5,7 +5,18 @@ Shapes: V is the vocabulary, N the number of nodes of a draft.
 """
 
 from headstart.types.ahead import AheadStats, Preparation
-from headstart.types.draft import NO_DRAFT, Budget, Draft, EngineRule, Rule, TreeKind, Verdict, children_of, depths_of
+from headstart.types.draft import (
+    NO_DRAFT,
+    Budget,
+    CaughtUp,
+    Draft,
+    EngineRule,
+    Rule,
+    TreeKind,
+    Verdict,
+    children_of,
+    depths_of,
+)
 from headstart.types.output import Output, Saved, Stats
 from headstart.types.sampling import Drafting, LogprobsMode, Sampling
 from headstart.types.step import PARTS, Chunk, FinishReason, Seconds, Speculation, Step, TokenLogprob
@@ -16,6 +27,7 @@ __all__ = [
     "PARTS",
     "AheadStats",
     "Budget",
+    "CaughtUp",
     "Chunk",
     "Draft",
     "Drafting",

@@ -23,6 +23,18 @@ both trees do about as well; above it point masses are accepted less often than 
 gain less than a drawn chain."""
 
 
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """What a drafter with a cache of its own read of a text in one step, before it could guess."""
+
+    source: str
+    """Its name."""
+    read: int
+    """Tokens."""
+    unread: int = 0
+    """Tokens that it lacks still: others would have waited for them, so there is no draft of it in this step."""
+
+
 @dataclass(frozen=True, eq=False)
 class Draft:
     """A tree of draft tokens. A chain, an n-gram, a Medusa or EAGLE tree are all this type.
@@ -40,6 +52,7 @@ class Draft:
     prepared: how it came about, where drafts are made ahead.
     forced: the nodes that are no guesses: after what is above them the target's distribution has no other token. The
         engine fills it in.
+    caught_up: what sources that were asked had to read of the text first, where that was more than a few tokens.
     """
 
     tokens: tuple[int, ...] = ()
@@ -51,6 +64,7 @@ class Draft:
     prepared: Preparation | None = None
     vocabulary: torch.Tensor | None = None
     forced: tuple[int, ...] = ()
+    caught_up: tuple[CaughtUp, ...] = ()
 
     @classmethod
     def chain(

@@ -178,6 +178,10 @@ class EagleDrafter(BlockDrafter[HeadText]):
         if text is not None and isinstance(self._reader, TurnReader):
             self._reader.release(text)
 
+    @property
+    def _at_once(self) -> int:
+        return self._reader.chunk
+
     def _text(self, start: int, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> HeadText:
         return HeadText(start, held, slot, salt)
 
@@ -188,7 +192,7 @@ class EagleDrafter(BlockDrafter[HeadText]):
 
     def _learn(self, text: HeadText, tokens: Sequence[int], hidden: Mapping[int, Tensor]) -> None:
         text.learn(tokens, [hidden[layer] for layer in self.taps])
-        self._reader.catch_up(text, self._reader.chunk - 1)  # a long prompt's states do not wait until somebody asks
+        self._reader.catch_up(text, text.most_waiting)
 
     def _read_all(self, text: HeadText) -> None:
         self._reader.catch_up(text, 0)

@@ -80,7 +80,7 @@ class TurnReader(Reader):
                 text.later = [LaterText(number) for number in range(1, len(self.later) + 1)]
             text.later[0].take(begin, states)
             for later in text.later:
-                while later.readable(text.known) >= self.chunk:
+                while later.readable(text.known) > text.most_waiting:
                     self.turn(later.number, [text], [NO_DRAFT], [states[:0]], [0])
         return output
 

@@ -23,6 +23,10 @@ from headstart.model.runner import ModelRunner
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import NO_DRAFT, Draft
 
+WAITING = 64
+"""States that wait until a draft is wanted: reading so many at once costs little more than a few. Those of a long
+prompt are read in the step in which the target reads them, so that no later step has many of them to read."""
+
 
 class BlockHead(Protocol):
     """What is common to the heads."""
@@ -59,6 +63,8 @@ class BlockText:
         self.salt = salt
         self.tokens = list(held)
         self.closed = False
+        self.most_waiting = 0
+        """States that wait until a draft is wanted, where there are no more."""
 
     @property
     def known(self) -> int:
@@ -114,6 +120,11 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         self._targets_cache: Slots | None = None
         self._texts: dict[int, T] = {}
 
+    @property
+    @abstractmethod
+    def _at_once(self) -> int:
+        """Rows that one forward reads."""
+
     @abstractmethod
     def _text(self, start: int, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> T:
         """A new text; see `BlockText`."""
@@ -159,6 +170,9 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         text = self._texts.get(request)
         if text is None:
             text = self._texts[request] = self._first_seen(observation)
+            # What a seed promises is read in pieces of its own: how the target reads prompts depends on other requests
+            own_pieces = observation.row is not None and observation.row.reproducible
+            text.most_waiting = self._at_once - 1 if own_pieces else min(WAITING, self._at_once - 1)
         if observation.start != text.start + text.known or text.known + len(tokens) > self._max_length:
             text.close()  # states are missing, or the text is longer than its context
             return

@@ -8,6 +8,7 @@ full acceptance of a chain that is two tokens, x_K and the bonus; after a reject
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch.nn.functional as F
@@ -21,10 +22,11 @@ from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
 from headstart.model.takeover import alike, take_over
-from headstart.types import Draft
+from headstart.types import CaughtUp, Draft
 
 FEW = 8
-"""Tokens that a copy of the target reads itself: to take them over, or to wait for that, would save nothing."""
+"""Tokens that a drafter reads at once, whoever waits, and a copy of the target by itself: to do it piece by piece, or
+to take them over, would save nothing."""
 
 
 class DraftingModel(Protocol):
@@ -75,6 +77,11 @@ def to_be_taken_over(row: Row) -> bool:
     return len(row.feed) > FEW and not row.unsettled and not row.reproducible
 
 
+def with_reading(draft: Draft, caught_up: CaughtUp | None) -> Draft:
+    """The draft, with what was read first; None where that was next to nothing."""
+    return draft if caught_up is None else replace(draft, caught_up=(caught_up,))
+
+
 class OwnCacheDrafter(Drafter):
     """A causal LM that drafts. A text is brought up to date by comparing tokens, so whatever was accepted, rejected or
     emitted since, only what is new is read. Where the target's cache keeps the texts of ended requests, so does this
@@ -96,16 +103,6 @@ class OwnCacheDrafter(Drafter):
         self._targets_cache = cache
         self._copy = self._copy and alike(self.cache, cache)
 
-    def _waits(self, row: Row) -> bool:
-        return self._copy and to_be_taken_over(row)
-
-    def _taken_over(self, row: Row, slot: int) -> int:
-        """Of a new text, what the slot holds: all that the target has read, where the model is a copy of it."""
-        length, theirs = len(row.tokens) - 1 - row.unsettled, self._targets_cache
-        if not self._copy or row.reproducible or theirs is None or self.cache.lengths[slot] > length - FEW:
-            return self.cache.lengths[slot]
-        return take_over(self.cache, slot, theirs, row.slot, length)
-
     @property
     def _keeps_texts(self) -> bool:
         return self._targets_cache is not None and self._targets_cache.keeps_texts
@@ -116,7 +113,7 @@ class OwnCacheDrafter(Drafter):
         salt = row.sampling.cache_salt
         self.cache.keeps_texts = self._keeps_texts
         slot = self.cache.acquire(text if self._keeps_texts and not row.reproducible else (), salt)
-        return slot, text[: self._taken_over(row, slot)], salt
+        return slot, text[: self.cache.lengths[slot]], salt
 
     def weights(self) -> Iterable[Tensor]:
         return self.runner.weights()
@@ -138,12 +135,42 @@ class OwnCacheDrafter(Drafter):
             text.cached += feed
         return out.logits
 
-    def _catch_up(self, texts: Sequence[CachedText]) -> None:
-        """Read long stretches (a prompt) but for their last chunk, so that the size of a forward is bounded."""
-        for text in texts:
-            while len(text.feed) > self._chunk:
-                chunk, text.feed = text.feed[: self._chunk], text.feed[self._chunk :]
+    def _catch_up(self, texts: Sequence[tuple[Row, CachedText]]) -> dict[int, CaughtUp]:
+        """Read long stretches (a prompt) but for their last chunk, so that the size of a forward is bounded; of texts
+        for which others would wait, no more together than a step may read, so that some have no draft yet.
+
+        Returns what was read, and is still to be read, by request: of those that lacked more than a few tokens.
+        """
+        found: dict[int, CaughtUp] = {}
+        left = min((row.reading for row, _ in texts if row.reading is not None), default=0)
+        for row, text in texts:
+            lacking = now = len(text.feed)
+            if lacking <= FEW:
+                continue
+            if self._copy and to_be_taken_over(row):
+                now = 0
+            elif row.reading is not None:
+                now = min(lacking, left)
+                left -= now
+            found[row.request] = CaughtUp(self.name, now, lacking - now)
+            self._take_over(row, text, now)
+            stop = lacking - now or self._chunk
+            while len(text.feed) > stop:
+                count = min(self._chunk, len(text.feed) - lacking + now)
+                chunk, text.feed = text.feed[:count], text.feed[count:]
                 self._read([(text, chunk)])
+        return found
+
+    def _take_over(self, row: Row, text: CachedText, most: int) -> None:
+        """Take what the target has read of a text in place of reading it, at most so many tokens, where the model is a
+        copy of it."""
+        if not self._copy or row.reproducible or self._targets_cache is None:
+            return
+        held = len(text.cached)
+        length = min(held + most, len(row.tokens) - 1 - row.unsettled)
+        taken = take_over(self.cache, text.slot, self._targets_cache, row.slot, length) - held
+        text.cached += text.feed[:taken]
+        text.feed = text.feed[taken:]
 
 
 class GrowingModel(GrowingDrafter, OwnCacheDrafter):
@@ -177,19 +204,17 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         self._vocab_size = vocab_size
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
-        if any(map(self._waits, rows)):
-            ready = [row for row in rows if not self._waits(row)]
-            drafts = dict(zip([row.request for row in ready], self.propose(ready) if ready else (), strict=True))
-            return [drafts.get(row.request, Draft()) for row in rows]
         memories = [self._memory(row) for row in rows]
-        rooms = [self._room(row, memory) for row, memory in zip(rows, memories, strict=True)]
-        self._catch_up([memory for memory, room in zip(memories, rooms, strict=True) if room > 0 and memory.feed])
-        found = self._grow(rows, rooms, memories, self._next, self._level)
+        rooms = {row.request: self._room(row, memory) for row, memory in zip(rows, memories, strict=True)}
+        asked = zip(rows, memories, strict=True)
+        caught_up = self._catch_up([(row, memory) for row, memory in asked if rooms[row.request] > 0])
+        rooms.update({request: 0 for request, each in caught_up.items() if each.unread})
+        found = self._grow(rows, list(rooms.values()), memories, self._next, self._level)
         for each in found:
             each.memory.grown = each
             if isinstance(each, GrowingTree):
                 each.memory.tree = Draft(tuple(each.tokens), tuple(each.parents))
-        return [each.draft() for each in found]
+        return [with_reading(each.draft(), caught_up.get(each.row.request)) for each in found]
 
     def _room(self, row: Row, memory: DraftedText) -> int:
         """How many tokens the draft's own context holds beyond the text; none after a token of the target's padding,

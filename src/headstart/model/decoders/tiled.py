@@ -111,12 +111,13 @@ class TiledCache(Slots):
             if shape.value_dim:
                 kernels.gather_rows(all_values[layer], rows[1], shape.heads, *where)
 
-    def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
-        tiles = tiled_capacity(length) // native.LANES
+    def copy_from(self, other: Slots, source: int, slot: int, length: int, begin: int = 0) -> None:
+        first, last = begin // native.LANES, tiled_capacity(length) // native.LANES
+        begin = first * native.LANES
         for layer, keys in self.keys.items():
-            filled = length if keys.dim() == 4 else tiles
-            keys[slot, :, :filled] = other.keys[layer][source, :, :filled]  # behind the last token is scratch
-            self.values[layer][slot, :, :length] = other.values[layer][source, :, :length]
+            some = slice(begin, length) if keys.dim() == 4 else slice(first, last)
+            keys[slot, :, some] = other.keys[layer][source, :, some]  # behind the last token is scratch
+            self.values[layer][slot, :, begin:length] = other.values[layer][source, :, begin:length]
 
 
 def tiled_capacity(capacity: int) -> int:
