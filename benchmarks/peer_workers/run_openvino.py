@@ -1,5 +1,5 @@
-"""OpenVINO GenAI with continuous batching on CPU: plain, draft LM, EAGLE-3 head (chains and trees), or prompt lookup; bf16
-or int8 weights.
+"""OpenVINO GenAI with continuous batching on CPU: plain, draft LM, EAGLE-3 head (chains and trees), or prompt lookup;
+bf16 or int8 weights.
 
 Activations are bf16. With int8 weights, OpenVINO quantises activations, in the groups that it takes by default or, with
 `whole_rows`, with one scale for each row. Its KV cache is 8-bit by default, whatever the weights are.

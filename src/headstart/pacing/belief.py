@@ -212,7 +212,7 @@ class Belief:
     @property
     def chance(self) -> float:
         """How likely a guess that follows nothing but true text is accepted; of siblings, the first."""
-        return sum(map(mul, RATES, self.weights))
+        return float(sum(map(mul, RATES, self.weights)))
 
     def gains(self) -> NDArray[Any]:
         """Accepted tokens that are expected of a draft of each size."""
