@@ -45,7 +45,7 @@ class Catching:
 
     @property
     def coverage(self) -> float:
-        return float(self.pacing._states[0].beliefs[0].coverage)
+        return float(self.pacing._states[0].beliefs[0].coverage())
 
     @property
     def unread(self) -> int:
