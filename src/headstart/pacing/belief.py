@@ -212,7 +212,8 @@ class Belief:
     @property
     def chance(self) -> float:
         """How likely a guess that follows nothing but true text is accepted; of siblings, the first."""
-        return float(sum(map(mul, RATES, self.weights)))
+        found: float = sum(map(mul, RATES, self.weights))
+        return found
 
     def gains(self) -> NDArray[Any]:
         """Accepted tokens that are expected of a draft of each size."""
