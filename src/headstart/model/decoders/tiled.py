@@ -78,16 +78,14 @@ class TiledCache(Slots):
         return self._keys(layer, slot, end).unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
 
     def _keys(self, layer: int, slot: int, end: int) -> torch.Tensor:
-        """Of `end` tokens, in their order: [heads, end, dim]. A copy where they lie in tiles."""
+        """[heads, end, dim], in the order of tokens."""
         if self.keys[layer].dim() == 4:
             return self.keys[layer][slot, :, :end]
-        tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
-        return tiles.transpose(2, 3).flatten(1, 2)[:, :end]
+        return self.keys[layer][slot].transpose(2, 3)[:, : tiled_capacity(end) // native.LANES].flatten(1, 2)[:, :end]
 
     def _read_rounded(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """As float32."""
-        shape = self.shapes[layer]
-        found = self._keys(layer, slot, end), self.values[layer][slot, :, :end]
+        shape, found = self.shapes[layer], (self._keys(layer, slot, end), self.values[layer][slot, :, :end])
         keys, values = (
             rows[..., :dim] * rows[..., dim:].contiguous().view(torch.float32)
             for rows, dim in zip(found, (shape.key_dim, shape.value_dim), strict=True)
@@ -97,17 +95,15 @@ class TiledCache(Slots):
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
             raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)
-        nodes = np.array(path, dtype=np.int64)
+        nodes, size = np.array(path, dtype=np.int64), self.dtype.itemsize
         where = (self.padded, slot, base, nodes.ctypes.data, len(path))
         for layer, keys in self.keys.items():
             shape, values = self.shapes[layer], self.values[layer]
             if keys.dim() == 4:
                 for rows in (keys, values) if shape.value_dim else (keys,):
-                    row_bytes = rows.shape[-1] * self.dtype.itemsize
-                    native.kernels().gather_rows(rows.data_ptr(), row_bytes, shape.heads, *where)
+                    native.kernels().gather_rows(rows.data_ptr(), rows.shape[-1] * size, shape.heads, *where)
                 continue
-            heads = (self.dtype.itemsize, shape.heads, shape.key_dim)
-            native.kernels().gather(keys.data_ptr(), values.data_ptr(), *heads, *where)
+            native.kernels().gather(keys.data_ptr(), values.data_ptr(), size, shape.heads, shape.key_dim, *where)
 
     def copy_from(self, other: Slots, source: int, slot: int, length: int) -> None:
         tiles = tiled_capacity(length) // native.LANES
@@ -192,7 +188,6 @@ class TiledBatch:
         if (
             not isinstance(cache, TiledCache)
             or cache.computed != dtype
-            or cache.dtype not in (dtype, torch.int8)
             or cache.shapes != shapes
             or (NO_STATES if cache.states is None else cache.states.shapes) != states
         ):
