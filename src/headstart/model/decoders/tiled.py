@@ -81,16 +81,14 @@ class TiledCache(Slots):
         return self._keys(layer, slot, end).unsqueeze(0), self.values[layer][slot, :, :end].unsqueeze(0)
 
     def _keys(self, layer: int, slot: int, end: int) -> torch.Tensor:
-        """Of `end` tokens, in their order: [heads, end, dim]. A copy where they lie in tiles."""
+        """[heads, end, dim], in the order of tokens."""
         if self.keys[layer].dim() == 4:
             return self.keys[layer][slot, :, :end]
-        tiles = self.keys[layer][slot, :, : tiled_capacity(end) // native.LANES]
-        return tiles.transpose(2, 3).flatten(1, 2)[:, :end]
+        return self.keys[layer][slot].transpose(2, 3)[:, : tiled_capacity(end) // native.LANES].flatten(1, 2)[:, :end]
 
     def _read_rounded(self, layer: int, slot: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """As float32."""
-        shape = self.shapes[layer]
-        found = self._keys(layer, slot, end), self.values[layer][slot, :, :end]
+        shape, found = self.shapes[layer], (self._keys(layer, slot, end), self.values[layer][slot, :, :end])
         keys, values = (
             rows[..., :dim] * rows[..., dim:].contiguous().view(torch.float32)
             for rows, dim in zip(found, (shape.key_dim, shape.value_dim), strict=True)
@@ -195,7 +193,6 @@ class TiledBatch:
         if (
             not isinstance(cache, TiledCache)
             or cache.computed != dtype
-            or cache.dtype not in (dtype, torch.int8)
             or cache.shapes != shapes
             or (NO_STATES if cache.states is None else cache.states.shapes) != states
         ):
