@@ -217,7 +217,7 @@ def test_pacing_learns_nothing_of_it_from_requests_without(load: Callable[..., A
     assert not asked
     prior = engine.pacing._shared.priors[0]
     assert prior.rounds == 0
-    assert prior.coverage(False) == prior.coverage(True) == NEW_SOURCE_SHARE
+    assert prior.coverage(False, 1) == prior.coverage(True, 1) == NEW_SOURCE_SHARE
 
 
 def test_a_list_of_objects(load: Callable[..., Any]) -> None:
