@@ -174,6 +174,10 @@ class Starter:
         draft_precision = settings.pop("draft_precision", configuration.precision)
         draft = places.drafter if configuration.mode in WITH_DRAFT else None
         eagle = places.eagle if configuration.mode in WITH_HEAD else None
+        if draft is None and configuration.mode in WITH_DRAFT:
+            raise Absent("no draft LM under --drafter")
+        if eagle is None and configuration.mode in WITH_HEAD:
+            raise Absent("no EAGLE-3 head under --eagle")
         options = {
             "target": str(places.checkpoint(engine, places.target, configuration.precision)),
             "drafter": None if draft is None else str(places.checkpoint(engine, draft, draft_precision)),

@@ -67,7 +67,8 @@ def check(pair: Path) -> int:
             raise SystemExit(f"{file}: weights are {kinds}, not bfloat16")
     if (pair / "target" / TOKENIZER[0]).read_bytes() != (pair / "draft" / TOKENIZER[0]).read_bytes():
         raise SystemExit("target and draft have different tokenizers")
-    size = sum(file.stat().st_size for file in pair.parent.rglob("*.safetensors"))
+    package = pair.parent if (pair.parent / "__init__.py").is_file() else pair
+    size = sum(file.stat().st_size for file in package.rglob("*.safetensors"))
     if size > LIMIT:
         raise SystemExit(f"the package's weights take {size / 1e6:.1f} MB, more than {LIMIT / 1e6:.0f}")
     return size

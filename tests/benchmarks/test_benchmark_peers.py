@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -145,6 +146,12 @@ def test_without_a_draft_model_the_head_alone_takes_part(modules: dict[str, Modu
     worker = start(next(c for c in found if c.engine == "openvino" and c.mode == "head"))
     worker.stop()
     assert [file.name.split("-")[0] for file in places.converted.iterdir()].count("eagle") == 1
+    without = (
+        modules["workers"].Starter(replace(places, drafter=None, eagle=None), threads=1, context=64, batch=2).start
+    )
+    for mode, missing in (("head", "--eagle"), ("draft", "--drafter")):
+        with pytest.raises(configurations.Absent, match=missing):  # and not plain decoding under their names
+            without(configurations.Configuration("headstart", "bf16", mode, settings=(("k", None),)))
 
 
 def test_what_is_missing_is_listed(modules: dict[str, ModuleType], places: Any) -> None:

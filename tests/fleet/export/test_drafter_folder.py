@@ -160,6 +160,30 @@ def test_a_head_on_int8_is_written_in_numbers(kind: str, file: str, target: Path
             assert (tensor.float() - numbers).abs().max() <= numbers.abs().max() / 100
 
 
+def test_what_was_rounded_is_not_rounded_again() -> None:
+    """As where a head is installed that was installed before."""
+    once = rounded({"0.0.linear.weight": torch.randn(8, 8), "0.0.linear.bias": torch.randn(8)})
+    assert once["0.0.linear.weight"].dtype == torch.int8
+    twice = rounded({name: once[name] for name in sorted(once, reverse=True)})
+    assert once.keys() == twice.keys()
+    assert all(torch.equal(once[name], twice[name]) for name in once)
+
+
+def test_floats_that_were_not_rounded_keep_their_dtype(target: Path, tmp_path: Path) -> None:
+    head = tmp_path / "head"
+    head.mkdir()
+    tensors = {
+        "0.0.linear.weight": torch.randn(eagle_heads.D, eagle_heads.D),
+        "0.0.linear.bias": torch.zeros(eagle_heads.D),
+    }
+    save_file({**tensors, "0.1.weight": torch.randn(23, eagle_heads.D)}, head / "medusa_lm_head.safetensors")
+    (head / "config.json").write_text(json.dumps({"medusa_num_heads": 1, "dtype": "bfloat16"}))
+    write_drafter(tmp_path / "drafter", subject(target, head, "medusa"))
+    assert {tensor.dtype for tensor in load_file(tmp_path / "drafter" / "model.safetensors").values()} == {
+        torch.float32
+    }
+
+
 def test_a_draft_model_is_copied_whole(tmp_path: Path) -> None:
     found = find("bundled", "bundled")
     assert write_drafter(tmp_path / "drafter", found) is None

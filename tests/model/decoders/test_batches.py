@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from support import families
 from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
@@ -87,3 +90,36 @@ def test_a_row_outside_is_refused_on_a_kept_batch_too(runner: ModelRunner) -> No
             runner.forward([segment], cache)
     cache.rewind(slot, 0)
     assert torch.equal(row(runner, cache, slot, 5).logits, good)
+
+
+def test_a_cache_of_another_float_is_refused(tiny: Callable[..., str]) -> None:
+    """The kernels write numbers of the model's size into it."""
+    if not native.available():
+        pytest.skip(native.reason())
+    model = AutoModelForCausalLM.from_pretrained(tiny("llama"), dtype=torch.float32)
+    runner = ModelRunner(adopt(model), decoder="fused")
+    runner.cache_dtype = torch.bfloat16
+    cache = runner.new_cache(1)
+    with pytest.raises(InvalidBatch, match="caches of their own model"):
+        runner.forward([Segment(cache.acquire(), (3,))], cache)
+
+
+def test_the_states_of_a_cache_go_with_it() -> None:
+    if not native.available():
+        pytest.skip(native.reason())
+    runner = ModelRunner(adopt(families.random_model(families.config_of("lfm2"))), decoder="fused")
+    cache = runner.new_cache(1)
+    row(runner, cache, cache.acquire(), 3)
+    states = weakref.ref(cache.states)
+    del cache
+    gc.collect()
+    assert states() is None
+
+
+def test_the_first_layers_keep_a_batch_of_their_own(runner: ModelRunner) -> None:
+    decoder = runner._decoder
+    first = decoder.first_layers(
+        1, torch.ones(runner.config.hidden_size), torch.randn(VOCAB, runner.config.hidden_size), None
+    )
+    assert first._batches is not decoder._batches
+    assert first._batches._kept is not decoder._batches._kept

@@ -33,7 +33,7 @@ from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import SELECTOR, HeadConfig
 from headstart.model.heads.eagle_config import MASK_TOKENS
 from headstart.model.heads.medusa import HeadWeights, read_heads
-from headstart.model.heads.stored_tensors import in_numbers
+from headstart.model.heads.stored_tensors import SCALE, in_numbers, names_in
 from headstart.model.loading import fetch
 
 NAME = "drafter"
@@ -59,12 +59,12 @@ def write_drafter(folder: Path, subject: Subject) -> tuple[int, ...] | None:
     if drafter.kind == "eagle3":
         config = eagle_checkpoint.read(source, target.config).config
         write_json(folder / "config.json", eagle3_config(drafter.raw, config))
-        _save(folder, in_numbers(source, dict(_flat_tensors(source, config.layers))), drafter.raw)
+        _save(folder, in_numbers(source, dict(_flat_tensors(source, config.layers))), drafter.raw, source)
         return config.layer_ids
     if drafter.kind == "medusa":
         heads = read_heads(source)
         write_json(folder / "config.json", medusa_config(drafter.raw, heads))
-        _save(folder, dict(_medusa_tensors(heads)), drafter.raw)
+        _save(folder, dict(_medusa_tensors(heads)), drafter.raw, source)
         return None
     for pattern in _MODEL_FILES:
         for file in sorted(source.glob(pattern)):
@@ -148,11 +148,13 @@ def _medusa_tensors(heads: list[HeadWeights]) -> Iterator[tuple[str, Tensor]]:
         yield f"{number}.{len(head.blocks)}.weight", head.output
 
 
-def _save(folder: Path, tensors: Mapping[str, Tensor], raw: Mapping[str, Any]) -> None:
-    """What was on int8, which only headstart reads, is in float32 here, and takes the dtype that the config names."""
+def _save(folder: Path, tensors: Mapping[str, Tensor], raw: Mapping[str, Any], source: Path) -> None:
+    """What was on int8, which only headstart reads, has become float32, and takes the dtype that the config names."""
+    names = {name for file in source.glob("*.safetensors") for name in names_in(file)}
     named = getattr(torch, str(raw.get("dtype") or raw.get("torch_dtype")), None)
+    was_rounded = named in _HALVES and any(name.endswith(SCALE) for name in names)
     kept = {
-        name: (tensor.to(named) if tensor.dtype == torch.float32 and named in _HALVES else tensor).contiguous()
+        name: (tensor.to(named) if was_rounded and tensor.dtype == torch.float32 else tensor).contiguous()
         for name, tensor in tensors.items()
     }
     save_file(kept, folder / _WEIGHTS, metadata={"format": "pt"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,14 +44,26 @@ class TiledBatches:
         Raises:
             InvalidBatch, NotEnoughMemory: see `TiledBatch`.
         """
-        # taken out meanwhile: another thread may run the same decoder
         lone, outputs = is_one_row(packed), model.head.outputs
-        batch = self._kept.pop() if lone and self._kept else None
+        batch = self._take() if lone else None
         if batch is None or batch.outputs != outputs or not batch.move_to(packed):
             count = int(model.layer_count)
             batch = TiledBatch(packed, self._windows, outputs=outputs, layers=count, **self._fixed)
         add(batch)
         batch.run(model)
-        if lone and not self._kept:
-            self._kept.append(batch)
+        if lone and batch.can_move:
+            self._kept[:] = [batch]
         return batch
+
+    def again(self) -> TiledBatches:
+        """The same, which keep a batch of their own: for another cache, whose rows would throw away the other's."""
+        made = copy.copy(self)
+        made._kept = []
+        return made
+
+    def _take(self) -> TiledBatch | None:
+        """The batch that is kept, which is nobody else's meanwhile: another thread may run the same decoder."""
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return None

@@ -175,7 +175,7 @@ class FusedDecoder:
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
         made = copy.copy(self)  # it shares the layers, and keeps alive what they point to
-        made._whole = self
+        made._whole, made._batches = self, self._batches.again()
         rounded = quantize in ("int8", "auto") and native.kernels().supported(native.INT8)
         made._weights = weights = NativeWeights(native.INT8 if rounded else self._weights.kind)
         model = made._model = structs.Model.from_buffer_copy(self._model)

@@ -193,6 +193,7 @@ class TiledBatch:
         if (
             not isinstance(cache, TiledCache)
             or cache.computed != dtype
+            or cache.dtype not in (dtype, torch.int8)
             or cache.shapes != shapes
             or (NO_STATES if cache.states is None else cache.states.shapes) != states
         ):
@@ -257,6 +258,11 @@ class TiledBatch:
             made = structs.Walks(*held, *sizes, *at[windowed:], len(self._walks), deepest)
             self.struct.walks = ctypes.pointer(made)
 
+    @property
+    def can_move(self) -> bool:
+        """Whether it is of a single row and holds no states of recurrent layers, which would outlive their cache."""
+        return self.rows == 1 and self._states is None
+
     def move_to(self, packed: Packed) -> bool:
         """Become the batch of another row of the same cache, if both are single rows of a text and no layer is
         recurrent. It has logits of its own then; what decoders add stays as it is.
@@ -264,7 +270,7 @@ class TiledBatch:
         Raises:
             InvalidBatch: as above.
         """
-        if not is_one_row(packed) or self.rows != 1 or packed.cache is not self._cache() or self._states is not None:
+        if not (self.can_move and is_one_row(packed) and packed.cache is self._cache()):
             return False
         place, slot = packed.starts[0], packed.segments[0].slot
         _check((packed.token_ids, packed.starts, (slot,), packed.starts), self._limits)

@@ -259,14 +259,15 @@ def read_tensors(
 
 
 def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors with matrices on int8 and a float32 scale for each of their outputs, in half the room.
+    """The same tensors with matrices on int8 and a float32 scale for each of their outputs, in half the room. Those
+    that are so already stay as they are.
 
     `fc` stays as it is: what it joins is of different sizes, and the small would be lost beside the large. The row
     kernels round the others so in any case.
     """
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if tensor.ndim != 2 or not name.endswith(".weight") or name.endswith(_UNROUNDED):
+        if tensor.dtype == torch.int8 or tensor.ndim != 2 or not name.endswith(".weight") or name.endswith(_UNROUNDED):
             found[name] = tensor
             continue
         numbers = tensor.float()
