@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -231,16 +230,13 @@ class Engine:
         requests = self._intake.requests(batch, sampling, drafting)
         self.scheduler.waiting.extend(requests)
         by_number = {request.number: request for request in requests}
-        left = deque(requests)
         try:
-            while left:
-                if left[0].finish_reason is not None:
-                    left.popleft()
-                    continue
-                for step in self.step():  # not every request in every step: there may be thousands
-                    if step.request in by_number:
-                        # Nobody reads them, and they hold the distributions of every draft
-                        by_number[step.request].chunks.clear()
+            for request in requests:
+                while request.finish_reason is None:
+                    for step in self.step():  # not all requests in every step: there may be thousands
+                        if step.request in by_number:
+                            # Nobody reads them, and they hold the distributions of every draft
+                            by_number[step.request].chunks.clear()
         finally:
             for request in requests:
                 self.cancel(request)
