@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> None:
     target = hs.Target(args.target, dtype=args.dtype, quantize=args.quantize)
     engines = {
         "plain": target.engine(None, prefix_cache=False),
-        "drafted": target.engine(args.drafter, prefix_cache=False),
+        "drafted": target.engine(args.drafter, prefix_cache=False, rule="exact"),
     }
     found = measure(engines, args)
 

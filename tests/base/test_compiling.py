@@ -226,10 +226,11 @@ def test_where_the_cache_directory_cannot_be_written_the_library_is_built_for_on
 def test_every_source_of_the_package_is_found_by_the_build() -> None:
     """A library is a .cpp file: what the package loads is what the build compiles."""
     from headstart.model import native
-    from headstart.rule import mask, race
+    from headstart.rule import mask, race, softmax
 
     package = Path(compiling.__file__).parents[1]
-    assert set(package.rglob("*.cpp")) == {compiling._CPU, native.MAIN, mask._SOURCE, race._SOURCE}
+    libraries = {module._SOURCE for module in (mask, race, softmax)}
+    assert set(package.rglob("*.cpp")) == {compiling._CPU, native.MAIN, *libraries}
 
 
 def test_the_processor_says_what_the_system_says() -> None:

@@ -117,7 +117,7 @@ def test_the_options_reach_load_and_the_session(monkeypatch: pytest.MonkeyPatch,
     assert seen["settings"] == BenchSettings(sampling, limit=2, batch_size=3, ks=(1, 2))
     assert seen["asked"] == {
         "target": "T", "drafter": ["D"], "prompts": str(prompts), "k": 3, "pacing": "adaptive", "tree": "top-k",
-        "rule": "exact", "device": "auto", "dtype": "auto", "quantize": None, "max_length": None,
+        "rule": "auto", "device": "auto", "dtype": "auto", "quantize": None, "max_length": None,
         "suffix_store": None, "split": True,
     }  # fmt: skip
     assert len(seen["items"]) == 3

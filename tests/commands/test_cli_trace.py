@@ -29,7 +29,7 @@ def run(*args: str) -> Result:
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sampled request of the bundled pair."""
     path = tmp_path_factory.mktemp("one") / "run.jsonl"
-    options = "-n 30 -T 0.8 --seed 4 --pacing fixed -k 4 -d bundled --dtype float32 --trace"
+    options = "-n 30 -T 0.8 --seed 4 --rule exact --pacing fixed -k 4 -d bundled --dtype float32 --trace"
     result = run("generate", PROMPTS[0], *options.split(), str(path))
     assert result.exit_code == 0, result.stderr
     assert f"headstart trace {path}" in result.stderr.replace("\n", "")

@@ -483,3 +483,14 @@ def test_engine_options_are_checked(target: ModelRunner) -> None:
     for options in ({"rule": "typical"}, {"num_speculative_tokens": -1}, {"max_batch_size": 0}, {"prefill_chunk": 0}):
         with pytest.raises(InvalidOption):
             assemble(target, **options)  # type: ignore[arg-type]
+
+
+def test_generate_clears_its_own_requests_chunks_alone(load: Any) -> None:
+    engine = load("llama", max_batch_size=3)
+    other = engine.submit([5, 6, 7], hs.Sampling(max_tokens=4, ignore_eos=True))
+    held: list[int] = []
+    engine.record(lambda observation, request: held.append(0 if request is other else len(request.chunks)))
+    outputs = engine.generate([[9], [10, 11], [12]], hs.Sampling(max_tokens=6))
+    assert [len(each.tokens) for each in outputs] == [6, 6, 6]
+    assert max(held) <= 1, "a step's own, at most"
+    assert sum(len(each.tokens) for each in other.chunks) == len(other.output) > 0

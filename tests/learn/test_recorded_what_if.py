@@ -23,7 +23,7 @@ def run() -> Callable[..., Trace]:
     target = hs.Target("bundled", dtype="float32")
 
     def make(k: int, drafter: Any = "bundled", **sampling: Any) -> Trace:
-        engine = target.engine(drafter=drafter, num_speculative_tokens=k, pacing="fixed")
+        engine = target.engine(drafter=drafter, num_speculative_tokens=k, pacing="fixed", rule="exact")
         with engine.trace(top=1) as recording:
             for prompt in PROMPTS:
                 engine.generate(prompt, Sampling(**{"max_tokens": 41, **sampling}))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from support.pacing_life import FLAT, event
 from support.rows import a_row
 
@@ -12,8 +14,10 @@ from headstart.pacing.belief import SourcePrior
 from headstart.pacing.constants import SETTLED_STEPS
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source
+from headstart.rule.distribution import SamplingState
+from headstart.rule.noise import Purpose
 from headstart.theory.costs import DraftCost, StepCosts
-from headstart.types import Draft
+from headstart.types import Draft, Sampling
 
 
 def test_a_lone_rows_drafts_stand_until_one_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,3 +62,24 @@ def test_the_share_of_steps_with_a_draft_nears_that_of_the_long_run() -> None:
         total += share
         share = (1 - share) * chances[0] + share * chances[1]
     assert prior.coverage(False, 16) == pytest.approx(total / 16)
+
+
+@pytest.mark.parametrize(("purpose", "distributions"), [(Purpose.DRAFT, 5), (Purpose.TOKEN, 2)])
+def test_a_walk_counts_the_distributions_up_to_the_first_miss(
+    purpose: Purpose, distributions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under rule "coupled", whose drawn drafts are walked like any other; "exact" has all of a drawn draft's."""
+    pacing = AdaptivePacing([Source("draft", 8)], StepCosts(FLAT, 0.0, {"draft": DraftCost()}), clock=lambda: 0.0)
+    seen: list[int] = []
+    observe = pacing._shared.costs.observe
+
+    def noted(batch: int, rows: float, sampled: int, *rest: Any) -> Any:
+        seen.append(sampled)
+        return observe(batch, rows, sampled, *rest)
+
+    monkeypatch.setattr(pacing._shared.costs, "observe", noted)
+    sampling_state = SamplingState(Sampling(temperature=1.0), (), 9, frozenset())
+    plan = pacing.plan([replace(a_row(0, 10, 500), sampling_state=sampling_state, purpose=purpose)])
+    draft = Draft.chain((0,) * 4, torch.full((4, 9), 1 / 9))
+    pacing.observe(plan, [event(0, 10, plan.budgets[0], draft, 1, 1, 0.0, 0.01)])
+    assert seen == [distributions]

@@ -21,6 +21,7 @@ from headstart.types import (
     Drafting,
     EngineRule,
     Output,
+    Rule,
     Sampling,
     Step,
     Structure,
@@ -135,6 +136,17 @@ class Engine:
         finally:
             self._loop.judge = before
 
+    @contextmanager
+    def ruled(self, by: Callable[[Sampling], Rule]) -> Iterator[None]:
+        """Meanwhile `by` says what each new request is judged by, in place of the engine's own rule. No request may be
+        running."""
+        self._check_idle("a rule")
+        before, self._intake.rule_of = self._intake.rule_of, by
+        try:
+            yield
+        finally:
+            self._intake.rule_of = before
+
     def _check_idle(self, what: str) -> None:
         if self.scheduler.requests():
             raise InvalidOption(f"{what} cannot be exchanged while requests run", hint="finish or cancel them first")
@@ -217,11 +229,14 @@ class Engine:
         # All are checked before the first is queued: a mistake in one loses nothing
         requests = self._intake.requests(batch, sampling, drafting)
         self.scheduler.waiting.extend(requests)
+        by_number = {request.number: request for request in requests}
         try:
-            while any(request.finish_reason is None for request in requests):
-                self.step()
-                for request in requests:
-                    request.chunks.clear()  # nobody reads them, and they hold the distributions of every draft
+            for request in requests:
+                while request.finish_reason is None:
+                    for step in self.step():  # not all requests in every step: there may be thousands
+                        if step.request in by_number:
+                            # Nobody reads them, and they hold the distributions of every draft
+                            by_number[step.request].chunks.clear()
         finally:
             for request in requests:
                 self.cancel(request)

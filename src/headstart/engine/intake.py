@@ -32,7 +32,8 @@ class Intake:
         self._eos = parts.eos_token_ids
         self._drafter = parts.drafter
         self._reason = parts.reason
-        self._rule = parts.rule
+        self.rule_of: Callable[[Sampling], Rule] = partial(rule_of, rule=parts.rule)
+        """What a request is judged by."""
         self._numbers = itertools.count()
 
     @cached_property
@@ -111,7 +112,7 @@ class Intake:
             ids,
             sampling,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            rule=rule_of(sampling, self._rule),
+            rule=self.rule_of(sampling),
             sampling_state=SamplingState(
                 sampling, ids, target.vocab_size, stop_ids, processors=self.processors(sampling.structure)
             ),

@@ -19,7 +19,7 @@ from headstart.pacing.group import NOTHING_ASKED, Asked, Group, RowState
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.theory.costs import StepCosts
-from headstart.types import Budget, Preparation, Step
+from headstart.types import Budget, Preparation, Rule, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class AdaptivePlan(Plan):
     """By request, the source that is on trial in this step."""
     teaches_costs: bool
     """Whether costs are to be learnt from this step."""
-    sampled: frozenset[int]
-    """Requests whose tokens are drawn; empty where no costs are to be learnt."""
+    sampled: Mapping[int, Rule]
+    """Requests whose tokens are drawn, and by what each is judged; empty where no costs are to be learnt."""
     seconds: float
     """What making the plan took."""
     spread: float
@@ -132,12 +132,12 @@ class AdaptivePacing(Pacing):
         start: float,
         spread: float,
     ) -> AdaptivePlan:
-        sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()
+        sampled = {row.request: row.rule for row in rows if not row.sampling.greedy} if teaches else {}
         return AdaptivePlan(
             budgets,
             tried=tried,
             teaches_costs=teaches,
-            sampled=frozenset(sampled),
+            sampled=sampled,
             seconds=self._clock() - start,
             spread=spread,
         )
@@ -180,9 +180,12 @@ class AdaptivePacing(Pacing):
         levels = sum(max(step.draft.depths, default=0) for step in steps)
         costs.observe_experts(len(steps), nodes, levels, steps[0].experts)
         rows = costs.rows(len(steps)) + costs.weigh(nodes, levels)
-        sampled = sum(
-            1 + len(step.path if step.draft.q is None else step.draft) for step in steps if step.request in plan.sampled
-        )
+        sampled = 0
+        for step in steps:
+            rule = plan.sampled.get(step.request)
+            if rule is not None:  # a walk computes the target's distributions as far as it accepts
+                walked = rule == "coupled" or step.draft.q is None
+                sampled += 1 + len(step.path if walked else step.draft)
         asked, ahead, unread = self._drafts_of(steps, asked_by_step)
         beside = next((place for place, each in ahead.items() if each.beside), None)
         overhead = max(0.0, seconds.plan - plan.seconds) + seconds.commit

@@ -86,7 +86,10 @@ class Sampling:
     )
     logit_bias: Mapping[int, float] = field(default_factory=dict, metadata=_BIAS)
     seed: int | None = _option(
-        None, "A seed has one text, with any drafter. Without one, a seed is drawn.", low=0, high=2**63 - 1
+        None,
+        "A seed has one text, with any drafter, unless the rule is 'exact'. Without one, a seed is drawn.",
+        low=0,
+        high=2**63 - 1,
     )
     min_tokens: int = _option(0, "The text does not end before this many new tokens.", low=0)
     stop: Sequence[str] = _option((), "End the text before this string.", metavar="TEXT")

@@ -197,8 +197,8 @@ def test_completions_have_seeds_of_their_own(load: Load) -> None:
     assert subject.describe()["drafter"] == "none"
 
 
-def test_under_rule_auto_about_half_have_none(load: Load) -> None:
-    """So that each prompt is judged by both rules."""
+def test_under_rule_auto_about_half_are_judged_by_each_rule(load: Load) -> None:
+    """Of each prompt, not only of all together."""
     engine = load("llama", rule="auto")
     rules = []
     engine.record(lambda observation, request: rules.append(request.rule))
@@ -206,6 +206,20 @@ def test_under_rule_auto_about_half_have_none(load: Load) -> None:
     for _ in range(40):
         EngineSubject(engine, seed=len(rules)).sample(asks)
     assert all(0.3 < rules[first::2].count("coupled") / 40 < 0.7 for first in (0, 1))
+
+
+def test_an_audit_under_rule_auto_comes_again(load: Load, tiny: Tiny) -> None:
+    """Completions by either rule are functions of the seed, whatever ran before."""
+    engine = load("llama", tiny("llama", noise=0.03), rule="auto", max_batch_size=4)
+    asks = [Ask(prompt, replace(WARM, max_tokens=8)) for prompt in PROMPTS] * 4
+    first = EngineSubject(engine, seed=2).sample(asks)
+    engine.generate([5, 6, 7], WARM)
+    assert [each.tokens for each in EngineSubject(engine, seed=2).sample(asks)] == [each.tokens for each in first]
+    rules: list[str] = []
+    engine.record(lambda observation, request: rules.append(request.rule))
+    engine.generate([9], replace(WARM, max_tokens=1))
+    engine.generate([9], replace(WARM, max_tokens=1, seed=2))
+    assert rules == ["exact", "coupled"], "the engine has its own rule again"
 
 
 def test_a_text_beyond_the_context_is_refused(load: Load) -> None:

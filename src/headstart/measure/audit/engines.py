@@ -13,6 +13,7 @@ engine it is also another implementation of the same weights: transformers' own 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,17 +30,19 @@ from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.rule.noise import Noise, Purpose
-from headstart.types import Output, Sampling
+from headstart.types import Output, Rule, Sampling
 
 CHUNK = 512
 """Tokens of a prompt read per forward."""
+_SEEDS = 2**53
+"""How many seeds there are for completions."""
 
 
 class EngineSubject:
     """An `Engine` as the subject. Completion i has the i-th seed of a sequence that `seed` begins; no two are alike.
 
-    Under rule "auto" a half of them, chosen at random, has none: requests with a seed and without are judged by two
-    rules there."""
+    An engine of rule "auto" judges requests with a seed and without by two rules. There a completion's seed decides its
+    rule, so that about half are judged by each, and all of them are functions of `seed`."""
 
     def __init__(self, engine: Engine, *, seed: int = 0, name: str = "") -> None:
         self._engine = engine
@@ -55,9 +58,10 @@ class EngineSubject:
         """
         if not asks:
             return []
-        outputs = self._engine.generate(
-            [list(ask.prompt) for ask in asks], [replace(ask.sampling, seed=self._next_seed()) for ask in asks]
-        )
+        prompts = [list(ask.prompt) for ask in asks]
+        samplings = [replace(ask.sampling, seed=self._next_seed()) for ask in asks]
+        with self._engine.ruled(_rule_of) if self._engine.rule == "auto" else nullcontext():
+            outputs = self._engine.generate(prompts, samplings)
         return [_completion(output) for output in outputs]
 
     def seeded(self, prompt: Sequence[int], sampling: Sampling) -> Completion:
@@ -71,11 +75,14 @@ class EngineSubject:
     def describe(self) -> dict[str, Any]:
         return {"kind": "engine", "name": self.name, **self._engine.describe()}
 
-    def _next_seed(self) -> int | None:
+    def _next_seed(self) -> int:
         self._drawn += 1
-        if self._engine.rule == "auto" and self._seeds.uniform(self._drawn, Purpose.ACCEPT) < 0.5:
-            return None
-        return int(self._seeds.uniform(self._drawn, Purpose.TOKEN) * 2**53)
+        return int(self._seeds.uniform(self._drawn, Purpose.TOKEN) * _SEEDS)
+
+
+def _rule_of(sampling: Sampling) -> Rule:
+    assert sampling.seed is not None, "every completion has one"
+    return "coupled" if sampling.seed >= _SEEDS // 2 and not sampling.greedy else "exact"
 
 
 def _completion(output: Output) -> Completion:
