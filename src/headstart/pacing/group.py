@@ -171,8 +171,8 @@ class Group:
         self.deciding_share = 0.0
         """Seconds of the last decision for each step in which it is to stand; 0 of one on a lone row, which counts in
         the step that made it."""
-        # Of requests on trial the budgets, and the sources that have read a part of the text and not answered yet: those
-        # trials have been paid for, and go on beside a decision that stands
+        # Of requests on trial the budgets, and the sources that have read a part of the text and not answered yet.
+        # Those trials have been paid for, and go on beside a decision that stands
         self._trials: dict[int, Budget] = {}
         self._reading: dict[int, int] = {}
 
