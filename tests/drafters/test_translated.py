@@ -3,9 +3,11 @@ as often as they should be."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +306,18 @@ def test_tokens_already_read_are_not_read_again(monkeypatch: pytest.MonkeyPatch)
     for end in range(61, 90):
         drafter.propose([context(tokens[:end], len(target), 1)])
     assert max(rows) < 8  # a word or two of the draft's, never the text
+
+
+def test_what_is_unread_counts_in_the_targets_tokens() -> None:
+    target, draft = byte_level(), byte_tokenizer()
+    drafter = drafter_of(random_lm(len(draft)), target, draft, method="text")
+    prompt, theirs = (each("The quick brown fox")["input_ids"] for each in (target, draft))
+    assert len(theirs) - 10 > len(prompt), "the draft's tokens are so much shorter"
+    (made,) = drafter.propose([replace(context(prompt, len(target)), reading=10)])
+    (caught_up,) = made.caught_up
+    assert caught_up.read == 10
+    assert caught_up.unread == math.ceil(len(prompt) * (len(theirs) - 10) / len(theirs))
+    assert not len(made)
 
 
 def test_a_tokenizer_that_cannot_be_read_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import transformers as tf
 from support import eagle_heads
 from support.counting import rows_fed
 from support.eagle_engines import runner_of
+from support.rows import a_row
 from support.tiny import ARCHITECTURES, VOCAB, drawn
 
 import headstart as hs
@@ -29,7 +31,7 @@ from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing
-from headstart.types import CaughtUp, Draft, Step
+from headstart.types import Budget, CaughtUp, Draft, Step
 
 LONG = 2000
 PROMPT = [7 + number * number % 80 for number in range(LONG)]
@@ -53,9 +55,9 @@ class Steady(Reading):
 
 @pytest.fixture(scope="module")
 def runner() -> Callable[..., ModelRunner]:
-    def make(noise: float = 0.0) -> ModelRunner:
+    def make(noise: float = 0.0, context: int = LONG + 200) -> ModelRunner:
         config = tf.LlamaConfig(**{**ARCHITECTURES["llama"]().to_dict(), "max_position_embeddings": 4096})
-        return ModelRunner(adopt(drawn(config, noise=noise)), max_length=LONG + 200)
+        return ModelRunner(adopt(drawn(config, noise=noise)), max_length=context)
 
     return make
 
@@ -130,6 +132,44 @@ def _with_runner(drafter: StackedDrafter) -> Any:
         runner = drafter.model
 
     return Given
+
+
+def test_what_the_drafter_in_a_stack_reads_counts_too(
+    runner: Callable[..., ModelRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, made, small = runner(), runner(0.02), runner(0.03)
+    cache, within = made.new_cache(2), draft_model(small)
+    inner = Cascade([within])
+    attach(inner, made, cache)
+    drafter = StackedDrafter(made, cache, inner, FixedPacing(K), name="stack", vocab_size=VOCAB)
+    engine = engine_of(target, drafter)
+    outer_rows, inner_rows = rows_fed(_with_runner(drafter), monkeypatch), rows_fed(within, monkeypatch)
+    # of the stream nothing is drafted, so that within the stack nobody waits
+    stream = engine.submit(SHORT, hs.Sampling(max_tokens=150, ignore_eos=True), hs.Drafting(enabled=False))
+    engine.step()
+    prompt = PROMPT[:800]
+    reader = engine.submit(prompt, GREEDY)
+    most = read = told = 0
+    while stream.finish_reason is None and reader.finish_reason is None:
+        before = sum(outer_rows), sum(inner_rows)
+        steps = engine.step()
+        most = max(most, sum(outer_rows) + sum(inner_rows) - sum(before))
+        told += sum(each.read for step in steps for each in step.draft.caught_up)
+        read = sum(inner_rows)
+    assert read >= len(prompt), "the inner drafter has caught up"
+    assert most <= BOUND + 8 * (K + 1), "and kept to the bound"
+    assert 2 * len(prompt) <= told <= 2 * len(prompt) + 50, "and both said what they read"
+    engine.cancel(stream)
+    engine.cancel(reader)
+
+
+def test_a_stack_says_only_what_it_has_read(runner: Callable[..., ModelRunner]) -> None:
+    target, made = runner(), runner(0.02, 500)
+    engine = engine_of(target, stack(made))
+    steps, texts = beside(engine)
+    assert texts == texts_alone(target)
+    told = [each for found in steps for step in found for each in step.draft.caught_up]
+    assert not told, "a text beyond the model's context is not read"
 
 
 def test_one_that_is_alone_has_its_drafter_read_all_at_once(runner: Callable[..., ModelRunner]) -> None:
@@ -209,10 +249,36 @@ def test_the_target_and_drafters_share_a_step() -> None:
     chunks.took(0, 0.02, [CaughtUp("draft", LEAST, unread=700)])
     assert chunks.tokens(beside=True) == max(LEAST, round(target / 2))
     assert chunks.left_to_drafters(target_reads=True) == max(LEAST, round(drafters / 2))
-    chunks.took(100, 0.5, [CaughtUp("draft", 100, unread=600)])  # nobody knows whose fault that was
+    chunks.took(100, 0.05, [CaughtUp("draft", 100, unread=600)])
     assert chunks.left_to_drafters(target_reads=False) == drafters
     chunks.took(0, 0.02, [CaughtUp("draft", 30)])
     assert chunks.tokens(beside=True) == target
+    chunks.took(100, 0.02, [CaughtUp("copy", 0, unread=600)])
+    assert chunks.tokens(beside=True) == target, "who waits for the target takes no time"
+
+
+def test_where_both_have_read_for_too_long_both_read_less() -> None:
+    chunks = Chunks(512, bounded=True)
+    for _ in range(12):
+        chunks.took(0, 0.02)
+        chunks.took(chunks.tokens(beside=True), 0.04)
+        chunks.took(0, 0.04, [CaughtUp("draft", chunks.left_to_drafters(target_reads=False))])
+    target, drafters = chunks.tokens(beside=True), chunks.left_to_drafters(target_reads=False)
+    both = [CaughtUp("draft", 100, unread=0)]
+    chunks.took(100, 0.1, both)
+    assert chunks.tokens(beside=True) == pytest.approx(target * 0.75, abs=1)
+    assert chunks.left_to_drafters(target_reads=False) == pytest.approx(drafters * 0.75, abs=1)
+    chunks.took(100, 60.0, both)
+    assert chunks.tokens(beside=True) == pytest.approx(target * 0.375, abs=1)
+    assert chunks.left_to_drafters(target_reads=False) == pytest.approx(drafters * 0.375, abs=1)
+
+
+def test_a_drafter_is_not_bounded_either_where_bits_depend_on_it() -> None:
+    chunks = Chunks(512, bounded=False)
+    chunks.took(16, 0.02, [CaughtUp("draft", 16, unread=700)])
+    assert chunks.tokens(beside=True) == 512
+    assert chunks.left_to_drafters(target_reads=True) is None
+    assert chunks.left_to_drafters(target_reads=False) is None
 
 
 @pytest.mark.parametrize("each", [1e-5, 1e-4, 1e-3])
@@ -252,13 +318,52 @@ def test_a_list_says_what_each_of_its_members_lacks(load: Callable[..., hs.Engin
     engine.cancel(request)
 
 
-def test_what_is_not_of_the_kind_is_refused(load: Callable[..., hs.Engine]) -> None:
+WRONG: list[Any] = [
+    (3,),
+    3,
+    None,
+    {CaughtUp("x", 1)},
+    (CaughtUp("x", None),),  # type: ignore[arg-type]
+    (CaughtUp("x", "5"),),  # type: ignore[arg-type]
+    (CaughtUp("x", 5, 0.5),),  # type: ignore[arg-type]
+    (CaughtUp("x", -5),),
+    (CaughtUp("x", 5, -1),),
+    (CaughtUp(7, 5),),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("given", WRONG, ids=str)
+def test_what_is_not_of_the_kind_is_refused(given: Any, load: Callable[..., hs.Engine]) -> None:
     class Wrong(_Reads):
         def propose(self, rows: Sequence[Row]) -> list[Draft]:
-            return [Draft(caught_up=(3,)) for _ in rows]  # type: ignore[arg-type]
+            return [Draft(caught_up=given) for _ in rows]
 
-    out = load("llama", Wrong("wrong", 0)).generate([5, 6], hs.Sampling(max_tokens=3))
+    engine = load("llama", Wrong("wrong", 0))
+    out = engine.generate([5, 6], hs.Sampling(max_tokens=3))
+    assert len(out.tokens) == 3
     assert "caught_up" in out.stats.speculation.reason
+
+
+class _Greedy(_Reads):
+    """Reads what it may of a text of 100 tokens."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 0)
+        self.bounds: list[int | None] = []
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        self.bounds += [row.reading for row in rows]
+        return [Draft(caught_up=(CaughtUp("x", min(row.reading or 0, 100)),)) for row in rows[:1]] + [Draft()] * (
+            len(rows) - 1
+        )
+
+
+def test_members_share_what_may_be_read(load: Callable[..., hs.Engine]) -> None:
+    one, two = _Greedy("one"), _Greedy("two")
+    cascade = Cascade([one, two, one])
+    cascade.propose([replace(a_row(number, 5, 9), reading=150, budget=Budget(2)) for number in range(2)])
+    assert one.bounds == [150, 150, 0, 0]
+    assert two.bounds == [50, 50]
 
 
 # -- heads ------------------------------------------------------------------------------------------------------------
@@ -291,3 +396,38 @@ def test_a_head_reads_a_prompt_with_the_target(seed: int | None, root: Path, tmp
         engine.step()
         pieces.append(sum(read[before:]))
     assert pieces == ([0, 0, 89, 0] if seed is None else [0, 0, 0, 90])
+
+
+# -- a stack's texts ---------------------------------------------------------------------------------------------------
+
+
+def _row(request: int, tokens: int, reading: int | None, **options: Any) -> Row:
+    return replace(a_row(request, tokens, 9, **options), reading=reading, budget=Budget(K))
+
+
+def test_a_text_that_a_seed_promises_lifts_no_bound_of_others(runner: Callable[..., ModelRunner]) -> None:
+    drafter = stack(runner(0.02))
+    promised, other = drafter.propose([_row(0, 100, None, reproducible=True), _row(1, 100, 20)])
+    assert len(promised) == K
+    assert promised.caught_up == (CaughtUp("stack", 100),)
+    assert other.caught_up == (CaughtUp("stack", 20, 80),)
+
+
+def test_a_short_text_that_is_new_leaves_its_tokens_to_no_other(runner: Callable[..., ModelRunner]) -> None:
+    drafter = stack(runner(0.02))
+    drafter.propose([_row(0, 100, 20)])
+    long, short = drafter.propose([_row(0, 100, 20), _row(1, 6, 20)])
+    assert len(short) == K
+    assert long.caught_up == (CaughtUp("stack", 20, 60),)
+
+
+def test_a_text_that_nobody_asks_for_is_not_read(runner: Callable[..., ModelRunner]) -> None:
+    made = runner(0.02)
+    drafter, theirs = stack(made), made.new_cache(2)
+    theirs.keeps_texts = True
+    drafter.attach(made, theirs)
+    _, waiting = drafter.propose([_row(0, 100, 20), _row(1, 100, 20)])
+    assert waiting.caught_up == (CaughtUp("stack", 0, 100),), "it begins with what the other reads"
+    for _ in range(6):
+        drafter.propose([_row(0, 100, 20)])
+    assert drafter.cache.free_slots == 1

@@ -94,3 +94,78 @@ def test_a_trial_goes_on_until_the_source_has_answered() -> None:
             assert following.nodes > 0, "a trial ended before it was answered"
             return
     raise AssertionError("nothing was tried")
+
+
+class Readers:
+    """Requests of a batch, the sources of which read pieces before they draft. tokens: by source, seconds of a draft's
+    token. silent: sources that never have a draft."""
+
+    def __init__(self, tokens: dict[str, float], positions: list[int], silent: tuple[str, ...] = ()) -> None:
+        drafts = {name: DraftCost(0.0, token, 1e-8, 0.1) for name, token in tokens.items()}
+        made = [Source(name, 12) for name in tokens]
+        self.pacing = AdaptivePacing(made, StepCosts(FLAT, 0.0, drafts), clock=lambda: 0.0)
+        self.tokens, self.positions, self.silent = tokens, dict(enumerate(positions)), silent
+        self.held: dict[tuple[int, str], int] = {}
+
+    def step(self) -> dict[int, Budget]:
+        """What each request was allowed."""
+        rows = [a_row(request, at, 4000) for request, at in self.positions.items()]
+        plan = self.pacing.plan(rows)
+        drafts = [self._draft(row.request, budget) for row, budget in zip(rows, plan.budgets, strict=True)]
+        seconds = sum(self.tokens.get(draft.source, 0.0) * len(draft) for draft in drafts)
+        steps = []
+        for row, budget, draft in zip(rows, plan.budgets, drafts, strict=True):
+            accepted = len(draft)
+            verify = PLAIN + 1e-4 * sum(map(len, drafts))
+            at = self.positions[row.request]
+            steps.append(event(row.request, at, budget, draft, accepted, len(rows), seconds, verify))
+            self.positions[row.request] += accepted + 1
+        self.pacing.observe(plan, steps)
+        return {row.request: budget for row, budget in zip(rows, plan.budgets, strict=True)}
+
+    def _draft(self, request: int, budget: Budget) -> Draft:
+        caught_up: tuple[CaughtUp, ...] = ()
+        for name in self.tokens:
+            nodes = min(budget.max_nodes.get(name, 0), budget.nodes)
+            if not nodes or name in self.silent:
+                continue
+            held = self.held.get((request, name), 0)
+            lacking = self.positions[request] - held
+            read = min(PIECE, lacking)
+            self.held[request, name] = held + read
+            if read < lacking:
+                caught_up += (CaughtUp(name, read, lacking - read),)
+            else:
+                return Draft((0,) * nodes, tuple(range(-1, nodes - 1)), source=name, caught_up=caught_up)
+        return Draft(caught_up=caught_up)
+
+
+def test_a_trial_does_not_go_on_because_another_source_reads() -> None:
+    life = Readers({"dear": 0.03, "cheap": 0.001}, [40_000], silent=("dear",))
+    budgets = [life.step()[0] for _ in range(350)]
+    assert life.held[0, "cheap"] < 40_000, "it reads all the time"
+    tried = sum(budget.max_nodes.get("dear", 0) > 0 for budget in budgets)
+    assert 0 < tried <= 20
+
+
+def dear(positions: list[int]) -> Readers:
+    """Requests of a source so dear that it is asked on trial alone."""
+    return Readers({"draft": 0.0105}, positions)
+
+
+def test_a_trial_goes_on_for_those_alone_that_read() -> None:
+    life = dear([4000] + [50] * 7)
+    budgets = [life.step() for _ in range(500)]
+    reader, others = (sum(each[request].nodes > 0 for each in budgets) for request in (0, 1))
+    assert 40 <= reader <= 60, "it has read the text and answered"
+    assert 0 < others <= 12
+
+
+def test_a_trial_ends_with_its_request() -> None:
+    life = dear([4000])
+    while not life.step()[0].nodes:
+        pass
+    assert life.step()[0].nodes > 0
+    life.pacing.release(0)
+    life.positions = {1: 4000}
+    assert not life.step()[1].nodes, "another request is not tried for what was paid for this one"

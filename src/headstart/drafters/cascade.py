@@ -52,13 +52,16 @@ class Cascade(Drafter):
         good: dict[int, Draft] = {}
         weak: dict[int, Draft] = {}  # from members that expect a later one to do better
         caught_up: dict[int, tuple[CaughtUp, ...]] = {}
+        read = 0  # of what may be read, by earlier members
         for place, member in enumerate(self.members):
-            limited = [_limited(row, member) for row in rows if row.request not in good]
+            limited = [_limited(row, member, read) for row in rows if row.request not in good]
             asked = [row for row in limited if row.budget.nodes > 0 and may_draft(member, row)]
             for row, draft in self._of(member, asked):
                 if draft.caught_up:
                     own = tuple([replace(each, source=member.name) for each in draft.caught_up])
                     caught_up[row.request] = caught_up.get(row.request, ()) + own
+                    if row.reading is not None:
+                        read += sum(each.read for each in own)
                 if len(draft) > 0:
                     gains = row.budget.expected_gain
                     later = max((gains.get(each.name, 0.0) for each in self.members[place + 1 :]), default=0.0)
@@ -119,6 +122,8 @@ def _beyond(member: Drafter, row: Row, tokens: Sequence[int], most: int) -> Draf
     return capabilities.beyond(member, row, tokens, most)
 
 
-def _limited(row: Row, member: Drafter) -> Row:
-    """The row with the budget that this member has of it."""
+def _limited(row: Row, member: Drafter, read: int = 0) -> Row:
+    """The row with the budget that this member has of it, and what others that have read so many tokens leave it."""
+    if read and row.reading is not None:
+        row = replace(row, reading=max(0, row.reading - read))
     return row.with_budget(row.budget.within(row.budget.max_nodes.get(member.name, member.default_budget)))

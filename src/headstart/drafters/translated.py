@@ -29,7 +29,7 @@ from headstart.drafters.matching.transcript import Transcript, respaced, transcr
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method, Translation
 from headstart.rule.distribution import SamplingRow, SamplingState, greedy
-from headstart.types import Draft, Sampling
+from headstart.types import CaughtUp, Draft, Sampling
 
 WEIGHTS: Weights = "model"
 log = logging.getLogger(__name__)
@@ -97,7 +97,10 @@ class TranslatedDraft(OwnCacheDrafter):
         grow_chains([guess for guess in guesses if isinstance(guess, GrowingChain)], self._shared)
         self._write([guess for guess in guesses if isinstance(guess, _Written)])
         drafts = [guess.draft() for guess in guesses]
-        return [with_reading(draft, caught_up.get(row.request)) for row, draft in zip(rows, drafts, strict=True)]
+        return [
+            with_reading(draft, _in_targets_tokens(caught_up.get(row.request), row, guess.memory))
+            for row, guess, draft in zip(rows, guesses, drafts, strict=True)
+        ]
 
     def _memory(self, row: Row) -> _Memory:
         if row.request not in self._memories:
@@ -280,6 +283,13 @@ class _Written:
             ids = target.encode(text).ids if after is None else ids[after:]
         unusable = (i for i, token in enumerate(ids) if token >= translation.sizes[0] or target.word(token) is None)
         return ids[: next(unusable, len(ids))]
+
+
+def _in_targets_tokens(caught_up: CaughtUp | None, row: Row, memory: _Memory) -> CaughtUp | None:
+    """The same, where what is still to be read counts as its share of the target's tokens of the text."""
+    if caught_up is None or not caught_up.unread:
+        return caught_up
+    return replace(caught_up, unread=math.ceil(caught_up.unread * len(row.tokens) / len(memory.ids)))
 
 
 def _tail(tokens: Sequence[int], translation: Translation) -> tuple[bytes, int]:

@@ -60,11 +60,13 @@ class Chunks(Reading):
         self._behind = False  # whether a drafter lacked more in the last step than it was allowed to read
 
     def tokens(self, *, beside: bool) -> int:
-        if not beside:
+        if not (beside and self._bounded):
             return self.most
         return self._target.half if self._behind else round(self._target.tokens)
 
     def left_to_drafters(self, *, target_reads: bool) -> int | None:
+        if not self._bounded:
+            return None
         bound = self._drafters or self._target
         if not target_reads:
             return round(bound.tokens)
@@ -72,16 +74,28 @@ class Chunks(Reading):
 
     def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:
         read = sum(each.read for each in caught_up)
-        was_behind, self._behind = self._behind, any(each.unread for each in caught_up)
-        if not self._bounded or seconds <= 0 or (tokens and read):
-            return  # of two that have read nobody knows whose seconds they were
-        if tokens:
+        # one that has read nothing waits for the target
+        was_behind, self._behind = self._behind, read > 0 and any(each.unread for each in caught_up)
+        if not self._bounded or seconds <= 0:
+            return
+        if tokens and read:
+            self._took_both(seconds)
+        elif tokens:
             self._target.took(tokens, seconds, self._plain)
         elif read:
             self._drafters = self._drafters or _Bound(self._target.tokens, MOST_OF_DRAFTERS)
             self._drafters.took(read, seconds, self._plain)
         elif not was_behind:
             self._plain += (_LATEST if self._plain else 1.0) * (seconds - self._plain)
+
+    def _took_both(self, seconds: float) -> None:
+        """Of two that have read nobody knows whose seconds they were: where they are too many, both read less."""
+        allowed = _allowed(self._plain)
+        if seconds > allowed:
+            share = (allowed - self._plain) / (seconds - self._plain)
+            self._target.shrink(share)
+            if self._drafters is not None:
+                self._drafters.shrink(share)
 
 
 class _Bound:
@@ -99,7 +113,7 @@ class _Bound:
 
     def took(self, tokens: int, seconds: float, plain: float) -> None:
         """A step that read so many took this long, and takes `plain` seconds where it reads none."""
-        allowed = max(MOST_SECONDS, 2 * plain)
+        allowed = _allowed(plain)
         if seconds <= allowed and tokens < round(self.tokens):
             return  # a short prompt says nothing of long ones
         wanted = tokens * (allowed - plain) / max(seconds - plain, 1e-6)
@@ -108,3 +122,12 @@ class _Bound:
         else:
             wanted = (self.tokens + min(wanted, 3 * self.tokens)) / 2
         self.tokens = min(self._most, max(self.least, wanted))
+
+    def shrink(self, share: float) -> None:
+        """To this share, but by at most half: a step may have been disturbed."""
+        self.tokens = max(self.least, self.tokens * max(share, 0.5))
+
+
+def _allowed(plain: float) -> float:
+    """Seconds that a step may take with what it reads, if it takes so many without."""
+    return max(MOST_SECONDS, 2 * plain)

@@ -63,8 +63,7 @@ class DraftCheck:
         prepared = draft.prepared
         if not isinstance(source, str) or not (prepared is None or isinstance(prepared, Preparation)):
             raise _refused("`source` is not a name, or `prepared` not a Preparation")
-        if not all(isinstance(each, CaughtUp) for each in draft.caught_up):
-            raise _refused("`caught_up` is not of `CaughtUp`")
+        caught_up = _caught_up(draft.caught_up)
         passed_over = tuple([self.take(each, sys.maxsize, name) for each in draft.passed_over])
         q = vocabulary = None
         if draft.q is not None and tokens:
@@ -72,7 +71,6 @@ class DraftCheck:
             q = self._q(draft.q, tokens, known)
             vocabulary = None if known is None else known.ids
         try:
-            caught_up = tuple(draft.caught_up)
             return Draft(tokens, parents, q, source, expected, passed_over, prepared, vocabulary, caught_up=caught_up)
         except ValueError as error:
             raise _refused(str(error)) from error
@@ -107,6 +105,21 @@ class DraftCheck:
             raise _refused("q gives a draft token the probability 0, so the token was not drawn from it")
         near = low > 1 - _ROUNDED and high < 1 + _ROUNDED
         return torch.from_numpy(q if near else q / sums[:, None])
+
+
+def _caught_up(given: Any) -> tuple[CaughtUp, ...]:
+    """What was read, in whole numbers."""
+    if not given and isinstance(given, tuple):
+        return ()  # of nearly all drafts
+    if not isinstance(given, Sequence) or not all(isinstance(each, CaughtUp) for each in given):
+        raise _refused("`caught_up` is not of `CaughtUp`")
+    try:
+        found = tuple([CaughtUp(each.source, index(each.read), index(each.unread)) for each in given])
+    except TypeError as error:
+        raise _refused(f"`caught_up` counts no tokens: {error}") from error
+    if not all(isinstance(each.source, str) and each.read >= 0 and each.unread >= 0 for each in found):
+        raise _refused("`caught_up` names no source, or counts fewer tokens than none")
+    return found
 
 
 def allowed_part(draft: Draft, place: Place) -> Draft:

@@ -105,11 +105,15 @@ class Scheduler:
         """The rows of the next step, without budgets. Those that decode always run; prompts share the tokens of a step,
         the oldest first."""
         feeds = list(self._feeds())
-        prompts = any(len(feed) > 1 for _, feed in feeds)
-        # Nobody waits for a drafter where one request alone is continued, or all of them have only just begun
-        waits = any(len(feed) == 1 for _, feed in feeds) and sum(self._reaches_the_end(*each) for each in feeds) > 1
-        reading = self.chunks.left_to_drafters(target_reads=prompts) if waits else None
+        reading = self._left_to_drafters(feeds)
         return [(request, self._row(request, feed, reading)) for request, feed in feeds]
+
+    def _left_to_drafters(self, feeds: Sequence[tuple[Request, tuple[int, ...]]]) -> int | None:
+        """Tokens that drafters may read beside these; None where it is no matter: nobody waits for them where one
+        request alone is continued, or all have only just begun."""
+        if all(len(feed) > 1 for _, feed in feeds) or sum(self._reaches_the_end(*each) for each in feeds) < 2:
+            return None
+        return self.chunks.left_to_drafters(target_reads=any(len(feed) > 1 for _, feed in feeds))
 
     def _reaches_the_end(self, request: Request, feed: tuple[int, ...]) -> bool:
         return self._read(request) + len(feed) == len(request.tokens)

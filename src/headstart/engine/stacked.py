@@ -13,6 +13,7 @@ inner rule must have nothing to do with one of the outer rule.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -117,23 +118,26 @@ class StackedDrafter(Drafter):
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         self.cache.keeps_texts = self._targets_cache is not None and self._targets_cache.keeps_texts
         texts = {row.request: self._text(row) for row in rows if not (self._copy and to_be_taken_over(row))}
-        lacking = {request: self._lacking(text) for request, text in texts.items()}
-        bounds = [row.reading for row in rows]
-        left = None if None in bounds else min(each for each in bounds if each is not None)
+        left = min((row.reading for row in rows if row.reading is not None), default=None)
+        free = 0
         for row in rows:
-            if self._copy and not row.reproducible and lacking.get(row.request, 0) > FEW:
-                taken = self._take_over(row, texts[row.request], left)
-                left = None if left is None else left - taken
-        running = sorted(texts.values(), key=lambda text: left is not None and self._lacking(text) > FEW)
-        few = sum(each for text in running if (each := self._lacking(text)) <= FEW)
-        self._reading.left = None if left is None else left + few
-        while self._rounds.go_on(running):
+            text = texts.get(row.request)
+            if text is None or not text.unfinished:
+                continue
+            text.free = row.reading is None or self._lacking(text) <= FEW
+            if self._copy and not row.reproducible and self._lacking(text) > FEW:
+                taken = self._take_over(row, text, None if text.free else left)
+                left = left if text.free or left is None else left - taken
+            if text.free and self._lacking(text) > 1:
+                free += self._lacking(text)
+        self._reading.begin(left, free)
+        while self._rounds.go_on(list(texts.values())):
             if self._loop.step():
                 continue
             if self._reading.left == 0:
                 break  # the others of the outer engine would wait for more
             raise DrafterFailed(f"{self.name}: no slot for the text of a draft", hint="report this")
-        return [self._draft(row, texts.get(row.request), lacking.get(row.request, 0)) for row in rows]
+        return [self._draft(row, texts.get(row.request)) for row in rows]
 
     def _lacking(self, text: _Text) -> int:
         """Tokens of its text that the cache does not hold."""
@@ -150,14 +154,19 @@ class StackedDrafter(Drafter):
         length = length if most is None else min(length, held + most)
         return take_over(self.cache, slot, self._targets_cache, row.slot, length) - held
 
-    def _draft(self, row: Row, text: _Text | None, lacked: int) -> Draft:
+    def _draft(self, row: Row, text: _Text | None) -> Draft:
         """What was written for a row, and what was read for it. text: None where the row waits for the target."""
         if text is None:
-            return with_reading(NO_DRAFT, CaughtUp(self.name, 0, len(row.feed)))
-        if lacked <= FEW:
-            return text.draft()
+            known = self._texts.get(row.request)
+            held = 0 if known is None or known.slot is None else known.shared(row, self.cache.lengths[known.slot])
+            return with_reading(NO_DRAFT, CaughtUp(self.name, 0, len(row.tokens) - held))
+        read = 0 if text.slot is None else text.read(self.cache.lengths[text.slot])
         unread = self._lacking(text) if text.unfinished else 0
-        return with_reading(text.draft(), CaughtUp(self.name, lacked - unread, unread))
+        if read + unread <= FEW:
+            read = 0
+        if read or unread or text.read_inside:
+            return with_reading(text.draft(), CaughtUp(self.name, read + text.read_inside, unread))
+        return text.draft()
 
     def release(self, request: int) -> None:
         text = self._texts.pop(request, None)
@@ -175,7 +184,7 @@ class StackedDrafter(Drafter):
         if text is None:
             text = self._texts[row.request] = _Text(row, self.model.max_length)
         elif text.slot is not None:
-            self.cache.rewind(text.slot, text.shared(row, self.cache.lengths[text.slot]))
+            text.held = self.cache.rewind(text.slot, text.shared(row, self.cache.lengths[text.slot]))
         text.begin(row, min(row.budget.nodes, self.cache.most_drafted), self.model.vocab_size)
         return text
 
@@ -201,6 +210,12 @@ class _Text(Request):
         self.reproducible = row.reproducible
         self._settled = self._begun = self._wanted = 0
         self._readable = True
+        self.held = 0
+        """Tokens that the cache held before any was read for this draft."""
+        self.read_inside = 0
+        """Tokens that the model's own drafter has read for this draft."""
+        self.free = True
+        """Whether what it lacks is not counted: it is next to nothing, or nobody may wait for less."""
         self._q: list[NDArray[np.float32]] = []
 
     def shared(self, row: Row, held: int) -> int:
@@ -218,11 +233,20 @@ class _Text(Request):
         self._settled, self._begun = len(row.tokens) - row.unsettled, len(row.tokens)
         self._wanted = min(nodes, self.limit - len(row.tokens)) if self._readable else 0
         self._q = []
+        self.read_inside, self.free = 0, True
         self.finish_reason = self.error = None
         # no log-probabilities of drafts; and all that was drafted is to be judged, so nothing ends it
         self.sampling = replace(row.sampling, logprobs=None)
         self.sampling_state = row.sampling_state.filtered(self.sampling)
         self.noise = row.noise if self.rule == "coupled" else row.noise.of_stack(len(row.tokens))
+
+    def admit(self, slot: int, held: int) -> None:
+        super().admit(slot, held)
+        self.held = held
+
+    def read(self, length: int) -> int:
+        """Tokens of the row's text that were read for this draft, where the cache holds so many of all."""
+        return max(0, min(length, self._begun) - self.held)
 
     @property
     def written(self) -> int:
@@ -259,6 +283,7 @@ class _Text(Request):
 
     def keep(self, observation: Observation) -> None:
         """Note the distributions that a step's tokens were drawn from."""
+        self.read_inside += sum(each.read for each in observation.step.draft.caught_up)
         found, path = observation.distributions, observation.step.path
         if found is None or self.sampling.greedy:
             return
@@ -287,27 +312,49 @@ class _WithinADraft(Reading):
     """What the inner model and its drafter read for one draft. left: all together; None where it is no matter."""
 
     left: int | None = None
+    _free = 0
+
+    def begin(self, left: int | None, free: int) -> None:
+        """free: what the model reads first and nobody counts."""
+        self.left, self._free = left, free
 
     def tokens(self, *, beside: bool) -> int:  # noqa: ARG002 -- who waits is a matter of the outer engine
-        return CHUNK if self.left is None else min(CHUNK, self.left)
+        return CHUNK if self.left is None else min(CHUNK, self.left + self._free)
+
+    def counted(self, tokens: int) -> int:
+        """Those of a step's tokens that are not free."""
+        return max(0, tokens - self._free)
 
     def left_to_drafters(self, *, target_reads: bool) -> int | None:  # noqa: ARG002 -- the same
         return self.left
 
     def took(self, tokens: int, seconds: float, caught_up: Sequence[CaughtUp] = ()) -> None:  # noqa: ARG002 -- the same
         if self.left is not None:
-            self.left = max(0, self.left - tokens - sum(each.read for each in caught_up))
+            self.left = max(0, self.left - self.counted(tokens) - sum(each.read for each in caught_up))
+            self._free = max(0, self._free - tokens)
 
 
 class _Rounds(Scheduler):
     """The texts whose drafts are being written; those whose drafts are whole wait in their slots."""
 
+    chunks: _WithinADraft
+
     def go_on(self, texts: Sequence[_Text]) -> bool:
         """Let those run that are not finished; whether there are any."""
         unfinished = [text for text in texts if text.unfinished]
         self.running = [text for text in unfinished if text.slot is not None]
-        self.waiting.extend(text for text in unfinished if text.slot is None and text not in self.waiting)
+        self.waiting = deque(text for text in unfinished if text.slot is None)
         return bool(unfinished)
+
+    def admit(self) -> None:
+        super().admit()
+        self.running.sort(key=lambda text: isinstance(text, _Text) and not text.free)
+
+    def _left_to_drafters(self, feeds: Sequence[tuple[Request, tuple[int, ...]]]) -> int | None:
+        """What the model leaves them, whoever runs here: those who wait are in the outer engine."""
+        if self.chunks.left is None:
+            return None
+        return max(0, self.chunks.left - self.chunks.counted(sum(len(feed) for _, feed in feeds if len(feed) > 1)))
 
     def _row(self, request: Request, feed: tuple[int, ...], reading: int | None) -> Row:
         assert isinstance(request, _Text), "nothing else runs here"

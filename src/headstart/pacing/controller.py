@@ -102,8 +102,7 @@ class AdaptivePacing(Pacing):
             elif row.reproducible:
                 alone = state.group.plan([(row, state)])
                 budgets[row.request] = alone.budgets[0]
-                if alone.tried is not None:
-                    tried[row.request] = alone.tried
+                tried.update(alone.tried)
             else:
                 shared.append((row, state))
         extra, spread = sum([budget.nodes for budget in budgets.values()]), 0.0
@@ -111,8 +110,7 @@ class AdaptivePacing(Pacing):
         together = self._shared.plan(shared, len(rows), extra)
         for (row, _), budget in zip(shared, together.budgets, strict=True):
             budgets[row.request] = budget
-            if together.tried is not None:
-                tried[row.request] = together.tried
+        tried.update(together.tried)
         if len(shared) > 1 and not self._shared.costs.doubtful:
             if together.decided:
                 deciding = self._clock() - began
@@ -190,7 +188,7 @@ class AdaptivePacing(Pacing):
         beside = next((place for place, each in ahead.items() if each.beside), None)
         overhead = max(0.0, seconds.plan - plan.seconds) + seconds.commit
         costs.observe(len(steps), rows, sampled, seconds.verify + seconds.sample, overhead, beside)
-        if any(each.waits for each in asked_by_step):
+        if any(each.waiting for each in asked_by_step):
             return  # a part of a text was read, or nothing: that says little of drafts
         if unread and costs.reads_mostly(asked, unread):
             if len(steps) == len(asked) == 1 and not any(map(costs.has_timed, asked)):
@@ -230,5 +228,5 @@ class AdaptivePacing(Pacing):
         return source.levels(step.budget.max_nodes.get(source.name, 0)) if source.drafts_trees else step.draft.guesses
 
     def release(self, request: int) -> None:
-        self._shared.end_decision()
+        self._shared.end_decision(request)
         self._states.pop(request, None)

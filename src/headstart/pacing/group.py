@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,8 @@ class Asked(NamedTuple):
     sources: Sequence[int] = ()
     unread: int = 0
     """Tokens that one of them had to read first."""
-    waits: bool = False
-    """Whether one of them still lacks some of the text and has not said what it would draft."""
+    waiting: Sequence[int] = ()
+    """Those of them that still lack some of the text and have not said what they would draft."""
 
 
 NOTHING_ASKED = Asked()
@@ -49,8 +50,8 @@ class GroupPlan(NamedTuple):
     """One for each row of the group, in their order."""
     decided: bool = False
     """Whether this was a new decision, which took time."""
-    tried: int | None = None
-    """The source that is on trial in this step."""
+    tried: Mapping[int, int] = MappingProxyType({})
+    """By request, the source that is on trial in this step."""
 
 
 class _Resting(NamedTuple):
@@ -78,7 +79,7 @@ class RowState:
         but for what they would have drafted where the drafter says so.
 
         Args:
-            tried: the source that was on trial in this step.
+            tried: the source that was on trial for this request.
         """
         asked = NOTHING_ASKED
         if step.budget.nodes and step.rows and (step.draft.guesses or not step.draft.forced):
@@ -87,13 +88,14 @@ class RowState:
             asked = self._learn_used(step, sources)
             if tried is not None and step.draft.source == sources[tried].name:
                 self.group.refund(step)
-            if tried is not None and asked.waits:
-                self.group.go_on_trying()
+            if tried is not None:
+                self.group.tried(step.request, tried, answered=tried not in asked.waiting)
         return asked
 
     def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
         asked: list[int] = []
-        unread, waits = 0, False
+        waiting: list[int] = []
+        unread = 0
         budget, draft, position = step.budget, step.draft, step.position
         lacks = {each.source: each.unread for each in draft.caught_up}
         for place, source in enumerate(sources):
@@ -102,10 +104,11 @@ class RowState:
                 continue
             asked.append(place)
             lacking = lacks.get(source.name, 0)
-            unread = max(unread, position - lacking - self.read[place] - 2)
-            self.read[place] = position - lacking
+            read = max(0, position - lacking)
+            unread = max(unread, read - self.read[place] - 2)
+            self.read[place] = read
             if lacking:
-                waits = True
+                waiting.append(place)
                 continue
             belief, drafted = self.beliefs[place], draft.source == source.name and len(draft) > 0
             belief.answered(drafted)
@@ -118,7 +121,7 @@ class RowState:
             break
         if unread or len(draft):
             self.group.end_lone_decision()
-        return Asked(asked, unread, waits)
+        return Asked(asked, unread, waiting)
 
     def _learn_unused(self, draft: Draft, step: Step, sources: Sequence[Source]) -> None:
         """A source that was passed over would have drafted this chain, or nothing, and these tokens came."""
@@ -168,13 +171,16 @@ class Group:
         self.deciding_share = 0.0
         """Seconds of the last decision for each step in which it is to stand; 0 of one on a lone row, which counts in
         the step that made it."""
-        self._unfinished = False  # whether the source on trial was still reading
+        # Of requests on trial the budgets, and the sources that have read a part of the text and not answered yet.
+        # Those trials have been paid for, and go on beside a decision that stands
+        self._trials: dict[int, Budget] = {}
+        self._reading: dict[int, int] = {}
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
         and stands as it is: most steps, at a tenth of what `plan` takes. None where it does not."""
         (batch, requests), budgets = self._decided
-        if self._held >= self._holds or not batch == len(requests) == len(rows) or self.costs.doubtful:
+        if self._reading or self._held >= self._holds or not batch == len(requests) == len(rows) or self.costs.doubtful:
             return None
         for row, request, budget in zip(rows, requests, budgets, strict=True):
             if row.request != request or row.room < max(1, budget.nodes):
@@ -182,13 +188,17 @@ class Group:
         self._held += 1
         return budgets
 
-    def go_on_trying(self) -> None:
-        """The source on trial still reads what it lacks of a text, which has been paid for: it is asked again in the
-        next step."""
-        self._unfinished, self._holds = True, 0
+    def tried(self, request: int, place: int, *, answered: bool) -> None:
+        """A source was on trial. Where it has read a part of what it lacks of the text, it is asked again in the next
+        step."""
+        if answered:
+            self._reading.pop(request, None)
+        else:
+            self._reading[request] = place
 
-    def end_decision(self) -> None:
+    def end_decision(self, request: int) -> None:
         """The last decision stands no longer: a request has ended."""
+        self._reading.pop(request, None)
         self._holds = 0
 
     def end_lone_decision(self) -> None:
@@ -205,15 +215,15 @@ class Group:
             self._holds = 0
             return GroupPlan([Budget(0, MEASURING)] * len(rows), decided=True)
         asked = [row.request for row, _ in rows]
-        tried = None
         decides = self._held >= self._holds or self._decided[0] != (batch, asked)
         if decides:
-            budgets, standing, tried = self._decide(rows, batch, extra)
+            standing, tried = self._decide(rows, batch, extra)
             self._decided = (batch, asked), standing
             self._held = 0
         else:
             self._held += 1
-            budgets = self._decided[1]
+            standing, tried = self._decided[1], {each: self._reading[each] for each in asked if each in self._reading}
+        budgets = [self._trials[each] if each in tried else mine for each, mine in zip(asked, standing, strict=True)]
         within = [_within(budget, row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
         return GroupPlan(within, decides, tried)
 
@@ -240,32 +250,31 @@ class Group:
 
     def _decide(
         self, rows: Sequence[tuple[Row, RowState]], batch: int, extra: int
-    ) -> tuple[list[Budget], list[Budget], int | None]:
-        """Budgets of the coming step, those of the steps after it, in which nothing is on trial, and the source that is
-        on trial in the coming one."""
+    ) -> tuple[list[Budget], dict[int, int]]:
+        """Budgets of the steps in which nothing is on trial, and by request the source that is on trial in the coming
+        one."""
         sampled = [not row.sampling.greedy for row, _ in rows]
         steps = REFRESH_STEPS if len(rows) > 1 else 1  # for which a decision stands, about
         options = [self._options(row, state, steps) for row, state in rows]
         choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
-        if self._unfinished:
-            verdict, self._unfinished = self._probe.last, False
-        else:
-            verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
+        verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
         states = [state for _, state in rows]
         every = max(1, round(verdict.interval_steps))
         if (batch, every) != self._resting[:2]:  # which moves with the costs that the reasons name
             self._resting = _Resting(batch, every, {})
-        budgets = standing = [
+        standing = [
             self._budget(*each, self._resting) for each in zip(states, options, choice.nodes, sampled, strict=True)
         ]
-        if verdict.place is not None:
-            budgets = [
-                self._probing(state, mine, nodes, verdict.place, budget.idle) or budget
-                for state, mine, nodes, budget in zip(states, options, choice.nodes, standing, strict=True)
-            ]
+        tried: dict[int, int] = {}
+        self._trials = {}
+        for (row, state), mine, nodes, budget in zip(rows, options, choice.nodes, standing, strict=True):
+            place = self._reading.pop(row.request, verdict.place)
+            trial = None if place is None else self._probing(state, mine, nodes, place, budget.idle)
+            if place is not None and trial is not None:
+                tried[row.request], self._trials[row.request] = place, trial
         self._holds, self.deciding_share = self._how_long(standing, verdict), 0.0
-        return budgets, standing, verdict.place
+        return standing, tried
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
         """Further steps for which these budgets stand: deciding costs as much as a tenth of a small model's step.

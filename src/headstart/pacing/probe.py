@@ -108,11 +108,6 @@ class Probe:
         self._spent_seconds = losses[place]
         return Verdict(place, interval, interval)
 
-    @property
-    def last(self) -> Verdict:
-        """The last verdict that was not merely standing."""
-        return self._verdict
-
     def refund(self, seconds: float) -> None:
         """Of the last trial's price, so many seconds were not lost, because its guesses were accepted."""
         given = min(seconds, self._spent_seconds)

@@ -30,9 +30,10 @@ class CaughtUp:
     source: str
     """Its name."""
     read: int
-    """Tokens."""
+    """Tokens of its own."""
     unread: int = 0
-    """Tokens that it lacks still: others would have waited for them, so there is no draft of it in this step."""
+    """Tokens of the target that it lacks still: others would have waited for them, or it waits for the target to read
+    them, so there is no draft of it in this step."""
 
 
 @dataclass(frozen=True, eq=False)
