@@ -89,8 +89,8 @@ def test_rooms_floors_and_arrows(house: Any) -> None:
 
 def test_the_step_loop_imports_little(house: Any) -> None:
     # Docstrings count: those of the public types list every field with its default, which is 50 lines of it. Compiled
-    # softmax is 90, what drafters may read in a step 40.
-    assert house.weight(house.closure("headstart.engine.loop")) <= 5_390
+    # softmax is 90, what drafters may read in a step 41.
+    assert house.weight(house.closure("headstart.engine.loop")) <= 5_391
 
 
 def test_a_walk_follows_a_parameter_from_call_to_call(plan: ModuleType, tmp_path: Path) -> None:
