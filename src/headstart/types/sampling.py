@@ -87,7 +87,7 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict, metadata=_BIAS)
     seed: int | None = _option(
         None,
-        "A seed has one text, unless the rule is 'exact'. Without one, a seed is drawn.",
+        "One seed gives one text, unless the rule is 'exact'. Without one, a seed is drawn.",
         low=0,
         high=2**63 - 1,
     )
