@@ -254,7 +254,7 @@ def test_attention_over_rounded_keys_agrees(name: str, each: Each) -> None:
     results = each(logits)
     first = results["avx2"] if "avx2" in results else next(iter(results.values()))
     for level, result in results.items():
-        # Levels multiply bf16 in different orders; a key between two multiples of its scale is then rounded up by one and
-        # down by another
+        # Levels multiply bf16 in different orders; a key between two multiples of its scale is then rounded up by one
+        # and down by another
         limit = 2 * (BY_TILES if level == "amx" else LIMITS["bfloat16"])
         np.testing.assert_allclose(result, first, rtol=0, atol=limit * np.abs(first).max(), err_msg=level)
