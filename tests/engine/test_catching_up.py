@@ -238,13 +238,24 @@ def test_taking_over_in_pieces_leaves_what_taking_over_at_once_leaves(runner: Ca
 # -- how much ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_target_and_drafters_share_a_step() -> None:
+def learnt() -> tuple[Chunks, int, int]:
+    """Chunks that have seen both readers, with the tokens that each may read in a step."""
     chunks = Chunks(512, bounded=True)
     for _ in range(12):
         chunks.took(0, 0.02)
         chunks.took(chunks.tokens(beside=True), 0.04)
-        chunks.took(0, 0.04, [CaughtUp("draft", chunks.left_to_drafters(target_reads=False))])
-    target, drafters = chunks.tokens(beside=True), chunks.left_to_drafters(target_reads=False)
+        chunks.took(0, 0.04, [CaughtUp("draft", drafters_may(chunks))])
+    return chunks, chunks.tokens(beside=True), drafters_may(chunks)
+
+
+def drafters_may(chunks: Chunks) -> int:
+    left = chunks.left_to_drafters(target_reads=False)
+    assert left is not None
+    return left
+
+
+def test_the_target_and_drafters_share_a_step() -> None:
+    chunks, target, drafters = learnt()
     assert chunks.left_to_drafters(target_reads=True) == LEAST, "nobody is known to lack more"
     chunks.took(0, 0.02, [CaughtUp("draft", LEAST, unread=700)])
     assert chunks.tokens(beside=True) == max(LEAST, round(target / 2))
@@ -258,12 +269,7 @@ def test_the_target_and_drafters_share_a_step() -> None:
 
 
 def test_where_both_have_read_for_too_long_both_read_less() -> None:
-    chunks = Chunks(512, bounded=True)
-    for _ in range(12):
-        chunks.took(0, 0.02)
-        chunks.took(chunks.tokens(beside=True), 0.04)
-        chunks.took(0, 0.04, [CaughtUp("draft", chunks.left_to_drafters(target_reads=False))])
-    target, drafters = chunks.tokens(beside=True), chunks.left_to_drafters(target_reads=False)
+    chunks, target, drafters = learnt()
     both = [CaughtUp("draft", 100, unread=0)]
     chunks.took(100, 0.1, both)
     assert chunks.tokens(beside=True) == pytest.approx(target * 0.75, abs=1)

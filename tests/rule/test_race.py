@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.bounds import runs_within_bounds
 
 from headstart.base import compiling
 from headstart.rule import noise, race
@@ -158,7 +157,6 @@ def differences(find: race.First) -> int:
 
 
 def test_it_reads_and_writes_within_its_bounds(first: race.First, tmp_path: Path) -> None:
-    """Compiled as a program with the address sanitizer, which ends it at the first byte outside."""
     main = """
     #include "race.cpp"
     #include <vector>
@@ -169,18 +167,4 @@ def test_it_reads_and_writes_within_its_bounds(first: race.First, tmp_path: Path
             for (uint64_t key = 0; key < 5; ++key) headstart_draw(distribution.data(), size, key, drawn.data(), 4);
         }
     }"""
-    (tmp_path / "main.cpp").write_text(main, encoding="utf-8")
-    flags: list[Any] = [
-        "-O1",
-        "-std=c++17",
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-        "-I",
-        race._SOURCE.parent,
-    ]
-    command = [compiling.find_compiler(), *flags, tmp_path / "main.cpp", "-o", tmp_path / "main"]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"no sanitizers: {made.stderr[-200:]}")
-    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    runs_within_bounds(main, race._SOURCE.parent, tmp_path)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.bounds import runs_within_bounds
 
-from headstart.base import compiling
 from headstart.rule import softmax as module
 from headstart.rule.softmax import Compiled, InTorch, softmax
 
@@ -98,7 +96,6 @@ def test_more_than_compiled_code_finds_are_torchs(compiled: Compiled) -> None:
 
 
 def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Path) -> None:
-    """Compiled as a program with the address sanitizer, which ends it at the first byte outside."""
     main = """
     #include "softmax.cpp"
     #include <vector>
@@ -111,12 +108,4 @@ def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Pat
             if (headstart_likeliest(x.data(), 2, size, 3, columns.data(), scores.data()) != size >= 3) return 1;
         }
     }"""
-    (tmp_path / "main.cpp").write_text(main, encoding="utf-8")
-    flags: list[Any] = ["-O1", "-std=c++17", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    flags += ["-I", module._SOURCE.parent]
-    command = [compiling.find_compiler(), *flags, tmp_path / "main.cpp", "-o", tmp_path / "main"]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"no sanitizers: {made.stderr[-200:]}")
-    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    runs_within_bounds(main, module._SOURCE.parent, tmp_path)
