@@ -26,6 +26,8 @@ from headstart.types import NO_DRAFT, Draft
 WAITING = 64
 """States that wait until a draft is wanted: reading so many at once costs little more than a few. Those of a long
 prompt are read in the step in which the target reads them, so that no later step has many of them to read."""
+RESTING = 256
+"""The same while tokens come one by one: nobody wants drafts then, and a short text may end before anybody does."""
 
 
 class BlockHead(Protocol):
@@ -63,6 +65,8 @@ class BlockText:
         self.salt = salt
         self.tokens = list(held)
         self.closed = False
+        self.own_pieces = False
+        """Whether it is read in pieces of its own, whatever those of the target are."""
         self.most_waiting = 0
         """States that wait until a draft is wanted, where there are no more."""
 
@@ -171,8 +175,9 @@ class BlockDrafter(GrowingDrafter, Generic[T]):
         if text is None:
             text = self._texts[request] = self._first_seen(observation)
             # What a seed promises is read in pieces of its own: how the target reads prompts depends on other requests
-            own_pieces = observation.row is not None and observation.row.reproducible
-            text.most_waiting = self._at_once - 1 if own_pieces else min(WAITING, self._at_once - 1)
+            text.own_pieces = observation.row is not None and observation.row.reproducible
+        waiting = self._at_once if text.own_pieces else RESTING if len(tokens) == 1 else WAITING
+        text.most_waiting = min(waiting, self._at_once - 1)
         if observation.start != text.start + text.known or text.known + len(tokens) > self._max_length:
             text.close()  # states are missing, or the text is longer than its context
             return
