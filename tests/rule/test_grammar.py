@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -244,10 +245,19 @@ def test_a_grammar_that_takes_long_to_compile_is_not_compiled_while_others_wait(
     assert kept.compiled(structure) is not made
 
 
+def test_a_pause_while_a_grammar_is_compiled_does_not_make_it_costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 10.0])  # of the first compilation, the second takes no time
+    monkeypatch.setattr(compiled_grammar, "time", SimpleNamespace(thread_time=lambda: next(times, 10.0)))
+    made = Compiled(Structure("lark", WORDS), tiny_words.tokens())
+    assert made.fresh() is not None
+    assert made.fresh() is not None
+    assert not made.spent
+
+
 def test_where_a_fresh_matcher_fails_too_the_row_has_a_failure_and_logits_are_left_alone() -> None:
     made = Compiled(Structure("lark", WORDS), tiny_words.tokens())
     fresh, broken = made.fresh, False
-    made.fresh = lambda: Poisoned(fresh(), lambda: broken)  # type: ignore[method-assign]
+    made.fresh = lambda *, now=False: Poisoned(fresh(now=True), lambda: broken)  # type: ignore[method-assign]
     made._first = made.fresh()
     value = Grammar.begin(made).after((AB,))
     broken = True

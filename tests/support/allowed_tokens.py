@@ -29,7 +29,7 @@ class AllowedTokens:
     def by_grammar(self, structure: Structure, text: Text) -> Sequence[int]:
         """By a matcher that has taken these tokens and nothing else."""
         bare = Structure(structure.kind, structure.text, structure.whitespace, structure.spelling, structure.lenient)
-        matcher = self._grammars.compiled(bare).fresh()
+        matcher = self._grammars.compiled(bare).fresh(now=True)
         if self._end in text or matcher.try_consume_tokens(list(text)) < len(text):
             return range(self._size)  # behind the end, or there is no such text
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")

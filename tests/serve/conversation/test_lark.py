@@ -283,7 +283,7 @@ def test_the_masks_of_a_text_with_calls_depend_on_its_tokens_alone() -> None:
         for number, token in enumerate(ids):
             for guess in guesses[number % 3 :: 3]:
                 assert place.after(guess).mask is None or place.allows(guess[0])
-            fresh = compiled.fresh()
+            fresh = compiled.fresh(now=True)
             assert fresh.try_consume_tokens(ids[:number]) == number
             expected, mask = Grammar(compiled, None, fresh).mask, place.mask
             assert mask is not None
