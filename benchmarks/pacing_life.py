@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,14 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import Drafter, Row, capabilities
+from headstart.drafters import Drafter, Row
 from headstart.drafters.draft_model import DraftModel
+from headstart.loading.assembly import assemble
 from headstart.model.kept.config import real
 from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.pacing import Pacing, Plan
-from headstart.pacing.controller import AdaptivePacing
-from headstart.pacing.measuring import measure, measured_batch
-from headstart.pacing.source import Source
 from headstart.types import Budget, Draft, Step
 
 STRETCH = 100
@@ -75,18 +72,8 @@ def _clock(engine: hs.Engine) -> float:
 
 def engine_on(target: ModelRunner, drafter: Drafter | None, pacing: Pacing | None, batch: int) -> hs.Engine:
     """An engine that shares the target's weights; without a drafter it is plain. No pacing: adaptive, measured now."""
-    made = functools.partial(hs.Engine, target, drafter=drafter, max_batch_size=batch)
-    if drafter is None:
-        return made()
-    if pacing is not None:
-        return made(pacing=pacing)
-    with_cache = made()  # whose slots the measurement uses
-    costs = measure(target, with_cache.cache, capabilities.parts(drafter), batch=measured_batch(batch)).costs
-    sources = [
-        Source(p.name, max(capabilities.limit(p), p.default_budget), tuple(capabilities.sizes(p)))
-        for p in capabilities.parts(drafter)
-    ]
-    return made(pacing=AdaptivePacing(sources, costs))
+    chosen = "adaptive" if pacing is None and drafter is not None else pacing
+    return assemble(target, None, drafter, pacing=chosen, max_batch_size=batch)
 
 
 def random_draft(target: ModelRunner, like: ModelRunner, slots: int) -> DraftModel:
