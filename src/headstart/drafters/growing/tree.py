@@ -277,11 +277,10 @@ def draw_children(
     independently. Under rule "coupled" all of them have the noise of the position, as the target will.
     """
     start = len(row.tokens)
-    lane = start + index * _NODES if row.purpose is Purpose.DRAFT else 0
-    if vocabulary is None or row.purpose is Purpose.DRAFT:
-        return row.noise.first(q, start + depth, row.purpose, lane, count)
-    spread = vocabulary.spread(q, 0)  # the target's noise belongs to tokens
-    return vocabulary.columns_of(row.noise.first(spread, start + depth, row.purpose, lane, count))
+    if row.purpose is Purpose.DRAFT:
+        return row.noise.first(q, start + depth, row.purpose, start + index * _NODES, count)
+    tokens = None if vocabulary is None else vocabulary.numbers  # the target's noise belongs to tokens
+    return row.noise.first(q, start + depth, row.purpose, 0, count, tokens)
 
 
 def distributions_of_children(q: NDArray[Any], tokens: Sequence[int], rows: NDArray[Any] | None = None) -> NDArray[Any]:
