@@ -237,7 +237,7 @@ class TiledBatch:
         if cache.states is not None:
             parts += walk_parts(self._walks)
         self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
-        base = self._array.ctypes.data
+        base = self._array.__array_interface__["data"][0]
         at = [base + 8 * begin for begin in itertools.accumulate(map(len, parts[:-1]), initial=0)]
         self._visible = (structs.Visible * len(windows))(
             *(structs.Visible(*at[first : first + 4]) for first in range(6, windowed, 4))
@@ -355,11 +355,16 @@ def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], l
         last += [place + 1 for place in own]
         first += [max(0, place + 1 - window) for place in own] if window else [0] * plain
         begin += [len(extra)] * plain
-        for node in range(held, held + len(segment) - plain):
+        if plain == len(segment):
+            continue
+        above: list[tuple[int, ...]] = []  # of each node, where it and its ancestors lie
+        for node, parent in enumerate(draft.parents):
+            above.append((*above[parent], end + node) if parent >= 0 else (end + node,))
+        for node in range(held, len(draft)):
             oldest = max(0, end + draft.depths[node] - window) if window else 0
             first.append(oldest)
             last.append(max(oldest, end))  # where the first of `extra` would lie if its text were consecutive
-            extra += [end + ancestor for ancestor in draft.path(node)[max(0, oldest - end) :]]
+            extra += above[node][oldest - end :] if oldest > end else above[node]
             begin.append(len(extra))
     return first, last, begin, extra
 
