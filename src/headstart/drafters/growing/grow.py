@@ -177,11 +177,15 @@ def grow_trees(trees: Sequence[_Tree], forward: Callable[[Sequence[_Tree]], Tens
 
 def extend_trees(trees: Sequence[GrowingTree], logits: Tensor) -> None:
     """Grow every tree by one level, from the logits [R, W] after its fresh nodes, tree by tree."""
+    if len(trees) == 1:  # the usual case, with little time for a level
+        trees[0].logits.append(logits)
+        (_grow_drawn if trees[0].draws else _grow_likeliest)(logits, trees)
+        return
     spans = list(_spans(trees))
     drawn = [(tree, span) for tree, span in spans if tree.draws]
     ranked = [(tree, span) for tree, span in spans if not tree.draws]
     for tree, span in spans:
-        tree.logits.append(logits if len(trees) == 1 else logits[span])
+        tree.logits.append(logits[span])
     if ranked:
         _grow_likeliest(_rows(logits, ranked), [tree for tree, _ in ranked])
     if drawn:
