@@ -54,6 +54,22 @@ def test_draws_are_those_of_numpy(first: race.First, size: int) -> None:
             assert Noise(5).draw(distribution, position, Purpose.DRAFT, lane=3) == drawn[0], name
 
 
+@pytest.mark.parametrize("size", [100, 513, 4099])
+def test_columns_of_a_part_of_the_vocabulary_have_the_noise_of_their_tokens(first: race.First, size: int) -> None:
+    """As if the whole vocabulary ran, of which the other tokens have no weight; in whatever order the columns are."""
+    rng = np.random.default_rng(size)
+    tokens = rng.permutation(9000)[:size]
+    decided = 0
+    for position in range(30):
+        for name, distribution in distributions(rng, size).items():
+            whole = np.zeros(9000, dtype=np.float32)
+            whole[tokens] = distribution
+            found = Noise(5).first(distribution, position, Purpose.TOKEN, 0, 4, tokens)
+            assert tokens[found].tolist() == Noise(5).first(whole, position, Purpose.TOKEN, 0, 4), name
+            decided += first(distribution, position, 4, tokens) is not None
+    assert decided > 100, "a draw that always fell back would pass the above"
+
+
 def in_numpy(weights: NDArray[np.float32], position: int, count: int) -> list[int]:
     rest = weights.copy()
     drawn: list[int] = []
@@ -163,8 +179,11 @@ def test_it_reads_and_writes_within_its_bounds(first: race.First, tmp_path: Path
     int main() {
         for (int64_t size = 1; size < 1200; size += size < 600 ? 1 : 37) {
             std::vector<float> distribution(size, 1.0f);
-            std::vector<int64_t> drawn(4);
-            for (uint64_t key = 0; key < 5; ++key) headstart_draw(distribution.data(), size, key, drawn.data(), 4);
+            std::vector<int64_t> drawn(4), tokens(size, 7);
+            for (uint64_t key = 0; key < 5; ++key) {
+                headstart_draw(distribution.data(), nullptr, size, key, drawn.data(), 4);
+                headstart_draw(distribution.data(), tokens.data(), size, key, drawn.data(), 4);
+            }
         }
     }"""
     runs_within_bounds(main, race._SOURCE.parent, tmp_path)

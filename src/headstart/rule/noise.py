@@ -109,12 +109,27 @@ class Noise:
         found = self._first(distribution, position, purpose, lane, 1)
         return self._draw(distribution, position, purpose, lane) if found is None else found[0]
 
-    def first(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int, count: int) -> list[int]:
-        """Up to `count` different tokens in the order of that race, the winner first: so many draws without
-        replacement. Fewer where no others have a weight, none where the weights are NaN."""
-        found = self._first(distribution, position, purpose, lane, count)
+    def first(
+        self,
+        distribution: NDArray[Any],
+        position: int,
+        purpose: Purpose,
+        lane: int,
+        count: int,
+        tokens: NDArray[np.int64] | None = None,
+    ) -> list[int]:
+        """Up to `count` different columns in the order of that race, the winner first: so many draws without
+        replacement. Fewer where no others have a weight, none where the weights are NaN.
+
+        tokens: of each column, where that is not the column itself: the noise is theirs."""
+        found = self._first(distribution, position, purpose, lane, count, tokens)
         if found is not None:
             return found
+        if tokens is not None:
+            whole = np.zeros(int(tokens.max()) + 1, distribution.dtype)
+            whole[tokens] = distribution
+            drawn = self.first(whole, position, purpose, lane, count)
+            return [int(np.flatnonzero(tokens == token)[0]) for token in drawn]
         found, left = [], min(count, int(np.count_nonzero(distribution > 0)))
         rest = distribution.copy()
         while len(found) < left:  # whoever wins once the winner has left would have been second
@@ -123,7 +138,13 @@ class Noise:
         return found
 
     def _first(
-        self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int, count: int
+        self,
+        distribution: NDArray[Any],
+        position: int,
+        purpose: Purpose,
+        lane: int,
+        count: int,
+        tokens: NDArray[np.int64] | None = None,
     ) -> list[int] | None:
         """The same, where compiled code finds them."""
         if (
@@ -133,7 +154,7 @@ class Noise:
         ):
             return None
         find = race.compiled()
-        return None if find is None else find(distribution, self._key(position, purpose, lane), count)
+        return None if find is None else find(distribution, self._key(position, purpose, lane), count, tokens)
 
     def _draw(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int) -> int:
         """`draw` in NumPy alone, for distributions of any kind of number."""

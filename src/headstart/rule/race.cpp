@@ -63,17 +63,35 @@ float greatest(const float *weights, int64_t size, uint64_t z) {
     return *std::max_element(found, found + LANES);
 }
 
+// The same of weights that belong to these tokens.
+float greatest_of(const float *weights, const int64_t *tokens, int64_t size, uint64_t key) {
+    float found[LANES] = {};
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES)
+        for (int j = 0; j < LANES; ++j) {
+            const float x = bound(weights[i + j], key + (tokens[i + j] + 1) * GOLDEN);
+            found[j] = x > found[j] ? x : found[j];
+        }
+    for (int j = 0; i + j < size; ++j) found[j] = std::max(found[j], bound(weights[i + j], key + (tokens[i + j] + 1) * GOLDEN));
+    return *std::max_element(found, found + LANES);
+}
+
 }  // namespace
 
-// Writes the first `count` tokens of the race of weights [size], the winner first, and returns how many there are: fewer where
-// no others have a weight; -1 where noise.py must decide. key: of the seed, position, purpose and lane.
-extern "C" int headstart_draw(const float *weights, int64_t size, uint64_t key, int64_t *drawn, int count) {
+// Writes the places of the first `count` of the race of weights [size], the winner first, and returns how many there are:
+// fewer where no others have a weight; -1 where noise.py must decide. tokens: of each weight, its token; null where that is
+// its place. key: of the seed, position, purpose and lane.
+extern "C" int headstart_draw(const float *weights, const int64_t *tokens, int64_t size, uint64_t key, int64_t *drawn, int count) {
     const int64_t blocks = (size + BLOCK - 1) / BLOCK;
     if (blocks > MOST_BLOCKS || count > MOST_DRAWN) return -1;
     float tops[MOST_BLOCKS], top = 0;
     for (int64_t b = 0; b < blocks; ++b) {
         const int64_t from = b * BLOCK, length = std::min(BLOCK, size - from);
-        tops[b] = all_zero(weights + from, length) ? 0 : greatest(weights + from, length, key + (from + 1) * GOLDEN);
+        if (all_zero(weights + from, length))
+            tops[b] = 0;
+        else
+            tops[b] = tokens ? greatest_of(weights + from, tokens + from, length, key)
+                             : greatest(weights + from, length, key + (from + 1) * GOLDEN);
         top = std::max(top, tops[b]);
     }
     if (!(top > LEAST && top < GREATEST)) return -1;
@@ -88,7 +106,7 @@ extern "C" int headstart_draw(const float *weights, int64_t size, uint64_t key, 
         *leader = 0;
         const int64_t from = (leader - tops) * BLOCK;
         for (int64_t i = from; i < std::min(from + BLOCK, size); ++i) {
-            const uint64_t z = key + (i + 1) * GOLDEN;
+            const uint64_t z = key + ((tokens ? tokens[i] : i) + 1) * GOLDEN;
             if (weights[i] == 0 || bound(weights[i], z) < reached * (1 - GUARD)) continue;
             const Runner runner = {race_time(weights[i], z), i};
             int place = found <= count ? found++ : count;  // behind all, or in the place of the last

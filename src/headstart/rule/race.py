@@ -8,9 +8,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,15 @@ SHORTEST = 512
 """Below this size of a distribution the call costs more than it saves."""
 _SOURCE = Path(__file__).with_name("race.cpp")
 
-First = Callable[[NDArray[np.float32], int, int], "list[int] | None"]
-"""(weights [V], key, count) -> the first `count` tokens of the race, the winner first, or all that have a weight; None
-where it cannot tell."""
+
+class First(Protocol):
+    """The places of the first `count` of the race of weights [V], the winner first, or of all that have a weight; None
+    where it cannot tell. tokens [V]: of each weight, where that is not its place; contiguous."""
+
+    def __call__(
+        self, weights: NDArray[np.float32], key: int, count: int, tokens: NDArray[np.int64] | None = None
+    ) -> list[int] | None: ...
+
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +47,16 @@ def compiled() -> First | None:
 def bound_to(library: Any) -> First:
     """The function of a compiled library."""
     function = library.headstart_draw
-    function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int)
+    weights_and_tokens, drawn_and_count = (ctypes.c_void_p, ctypes.c_void_p), (ctypes.c_void_p, ctypes.c_int)
+    function.argtypes = (*weights_and_tokens, ctypes.c_int64, ctypes.c_uint64, *drawn_and_count)
     function.restype = ctypes.c_int
 
-    def first(weights: NDArray[np.float32], key: int, count: int) -> list[int] | None:
+    def first(
+        weights: NDArray[np.float32], key: int, count: int, tokens: NDArray[np.int64] | None = None
+    ) -> list[int] | None:
         drawn = (ctypes.c_int64 * count)()
-        found = function(weights.__array_interface__["data"][0], len(weights), key, drawn, count)
+        of = None if tokens is None else tokens.__array_interface__["data"][0]
+        found = function(weights.__array_interface__["data"][0], of, len(weights), key, drawn, count)
         return drawn[:found] if found >= 0 else None
 
     return first

@@ -80,7 +80,9 @@ class Row:
         if self.purpose is Purpose.DRAFT:
             column = self.noise.draw(q, start + depth, Purpose.DRAFT, start)
             return column if vocabulary is None else vocabulary.tokens[column]
-        return self.noise.draw(q if vocabulary is None else vocabulary.spread(q, 0), start + depth, self.purpose)
+        if vocabulary is None:
+            return self.noise.draw(q, start + depth, self.purpose)
+        return vocabulary.tokens[self.noise.first(q, start + depth, self.purpose, 0, 1, vocabulary.numbers)[0]]
 
 
 _FIELDS = tuple(each.name for each in fields(Row) if each.name != "budget")

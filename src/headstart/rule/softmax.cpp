@@ -108,14 +108,24 @@ extern "C" bool headstart_likeliest(const float *logits, int64_t rows, int64_t s
                 if (!seen[b] && (leader < 0 || tops[b] > tops[leader])) leader = b;
             if (leader < 0 || (found == count && tops[leader] < logits[columns[count - 1]])) break;
             seen[leader] = true;
-            for (int64_t i = leader * BLOCK; i < std::min((leader + 1) * BLOCK, size); ++i) {
-                const auto before = [&](int64_t other) {
-                    return logits[i] > logits[other] || (logits[i] == logits[other] && i < other);
-                };
-                if (found == count && !before(columns[count - 1])) continue;
-                int place = found < count ? found++ : count - 1;
-                for (; place > 0 && before(columns[place - 1]); --place) columns[place] = columns[place - 1];
-                columns[place] = i;
+            const int64_t from = leader * BLOCK, end = std::min(from + BLOCK, size);
+            for (int64_t group = from; group < end; group += LANES) {
+                const int64_t last = std::min(group + LANES, end);
+                if (found == count) {  // most groups hold nobody, which is seen at a glance
+                    const float least = logits[columns[count - 1]];
+                    int any = 0;
+                    for (int64_t i = group; i < last; ++i) any |= logits[i] >= least;
+                    if (!any) continue;
+                }
+                for (int64_t i = group; i < last; ++i) {
+                    const auto before = [&](int64_t other) {
+                        return logits[i] > logits[other] || (logits[i] == logits[other] && i < other);
+                    };
+                    if (found == count && !before(columns[count - 1])) continue;
+                    int place = found < count ? found++ : count - 1;
+                    for (; place > 0 && before(columns[place - 1]); --place) columns[place] = columns[place - 1];
+                    columns[place] = i;
+                }
             }
         }
         const double all = std::log(sum);

@@ -128,7 +128,11 @@ class Growing(GrowingTree):
     def states_above(self) -> Tensor:
         """Of each fresh node, its parent's; parents are of the level before."""
         above = [self.parents[node] - self._first for node in self.fresh]
-        return self.states if above == list(range(len(self.states))) else self.states[above]
+        if above == list(range(len(self.states))):
+            return self.states
+        if self.states.device.type != "cpu" or self.states.dtype != torch.float32:
+            return self.states[above]
+        return torch.from_numpy(self.states.numpy().take(above, 0))  # a tensor of places would cost more than the rows
 
 
 _Live = Sequence[Chain | Growing]

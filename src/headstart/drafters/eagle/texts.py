@@ -119,9 +119,10 @@ class HeadText(BlockText):
         parts = [joined_states(layers) for layers in self._states]
         states = parts[0] if len(parts) == 1 else torch.cat(parts)
         del self._after[:count]
-        rest = states[len(tokens) :]
-        self._states = [[rest]] if len(rest) else []
-        states = states[: len(tokens)]
+        self._states = []
+        if len(states) > len(tokens):
+            self._states.append([states[len(tokens) :]])
+            states = states[: len(tokens)]
         self._last = states[-1:]
         self.read += len(tokens)
         return tokens, states

@@ -177,6 +177,10 @@ def grow_trees(trees: Sequence[_Tree], forward: Callable[[Sequence[_Tree]], Tens
 
 def extend_trees(trees: Sequence[GrowingTree], logits: Tensor) -> None:
     """Grow every tree by one level, from the logits [R, W] after its fresh nodes, tree by tree."""
+    if len(trees) == 1:  # the usual case, with little time for a level
+        trees[0].logits.append(logits)
+        (_grow_drawn if trees[0].draws else _grow_likeliest)(logits, trees)
+        return
     spans = list(_spans(trees))
     drawn = [(tree, span) for tree, span in spans if tree.draws]
     ranked = [(tree, span) for tree, span in spans if not tree.draws]
@@ -205,14 +209,15 @@ def _rows(logits: Tensor, trees: Sequence[tuple[GrowingTree, slice]]) -> Tensor:
 
 def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
     if all(tree.row.sampling_state.unedited and tree.row.sampling.greedy for tree in trees):
-        x = logits.float()
+        x = logits if logits.dtype == torch.float32 else logits.float()
     else:
         states = ((scoring(tree.row.sampling_state), tree.paths()) for tree in trees)
         rows = [SamplingRow(state, path) for state, paths in states for path in paths]
         x = process(logits, rows, trees[0].vocabulary)
     most = max(max(tree.wanted()) for tree in trees)
     if x.device.type == "cpu":
-        columns, scores = softmax().likeliest(np.ascontiguousarray(x.detach().numpy()), most)
+        given = (x.detach() if x.requires_grad else x).numpy()
+        columns, scores = softmax().likeliest(np.ascontiguousarray(given), most)
     else:
         chances, places = x.softmax(-1).topk(min(most, x.shape[1]))  # logsumexp takes ten times as long where x is -inf
         scores, columns = chances.log().tolist(), places.tolist()

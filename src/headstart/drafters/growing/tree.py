@@ -164,6 +164,8 @@ class GrowingTree:
 
     def wanted(self) -> list[int]:
         """How many children each fresh node is to have."""
+        if isinstance(self.plan, TopK):
+            return [min(self.plan.width, self.budget)] * len(self._open)
         return [len(self._places(node)) for node in self._open]
 
     def _places(self, parent: _Node | None) -> Sequence[int]:
@@ -187,6 +189,9 @@ class GrowingTree:
                     break
                 children.append((column, score, None))
             found.append(children)
+        if isinstance(self.plan, TopK) and sum(map(len, found)) > self.budget:  # most would be made and never kept
+            least = sorted((score for children in found for _, score, _ in children), reverse=True)[self.budget - 1]
+            found = [[child for child in children if child[1] >= least] for children in found]
         self._born(found)
 
     def draw(self, distributions: Sequence[NDArray[Any]] | NDArray[Any]) -> None:
@@ -277,11 +282,10 @@ def draw_children(
     independently. Under rule "coupled" all of them have the noise of the position, as the target will.
     """
     start = len(row.tokens)
-    lane = start + index * _NODES if row.purpose is Purpose.DRAFT else 0
-    if vocabulary is None or row.purpose is Purpose.DRAFT:
-        return row.noise.first(q, start + depth, row.purpose, lane, count)
-    spread = vocabulary.spread(q, 0)  # the target's noise belongs to tokens
-    return vocabulary.columns_of(row.noise.first(spread, start + depth, row.purpose, lane, count))
+    if row.purpose is Purpose.DRAFT:
+        return row.noise.first(q, start + depth, row.purpose, start + index * _NODES, count)
+    tokens = None if vocabulary is None else vocabulary.numbers  # the target's noise belongs to tokens
+    return row.noise.first(q, start + depth, row.purpose, 0, count, tokens)
 
 
 def distributions_of_children(q: NDArray[Any], tokens: Sequence[int], rows: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -51,14 +51,17 @@ class TiledCache(Slots):
         self.shapes, self.dtype, self.computed = layers, dtype, computed or dtype
         self.padded = tiled_capacity(capacity)
         self.keys, self.values = {}, {}
-        self._row_bytes: dict[int, tuple[int, int]] = {}  # of a key and a value, of layers whose keys lie as values do
+        # by shape, and bytes of a key and a value where keys lie as values do
+        alike: dict[tuple[LayerShape, tuple[int, int] | None], list[int]] = {}
         for layer, logical in layers.items():
             shape = stored(logical, dtype)
             tiles: tuple[int, ...] = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
+            row_bytes = None
             rows = self.computed == torch.bfloat16 and native.kernels().rows_of_keys(logical.key_dim)
             if rows or not shape.value_dim:
                 tiles = (slots, shape.heads, self.padded, shape.key_dim)
-                self._row_bytes[layer] = (shape.key_dim * dtype.itemsize, shape.value_dim * dtype.itemsize)
+                row_bytes = shape.key_dim * dtype.itemsize, shape.value_dim * dtype.itemsize
+            alike.setdefault((logical, row_bytes), []).append(layer)
             # empty, not zeros: pages of slots that are never used are never touched
             self.keys[layer] = torch.empty(tiles, dtype=dtype)
             self.values[layer] = torch.empty(slots, shape.heads, self.padded, shape.value_dim, dtype=dtype)
@@ -67,6 +70,16 @@ class TiledCache(Slots):
         for pointers, store in zip(self.pointers, (self.keys, self.values), strict=True):
             for layer, tensor in store.items():
                 pointers[layer] = tensor.data_ptr()
+        self._alike = [
+            (
+                shape,
+                row_bytes,
+                len(at),
+                [(ctypes.c_void_p * len(at))(*map(each.__getitem__, at)) for each in self.pointers],
+            )
+            for (shape, row_bytes), at in alike.items()
+        ]
+        """Of layers that lie alike: shape and bytes of rows, how many they are, and where their keys and values are."""
         self.state_pointers = tuple((ctypes.c_void_p * (max(states, default=-1) + 1))() for _ in range(3))
         if self.states is not None:
             held = (self.states.planes, self.states.kept, self.states.log)
@@ -99,15 +112,14 @@ class TiledCache(Slots):
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
             raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)
         where = (self.padded, slot, base, (ctypes.c_int64 * len(path))(*path), len(path))
-        kernels, size, (all_keys, all_values) = native.kernels(), self.dtype.itemsize, self.pointers
-        for layer, shape in self.shapes.items():
-            rows = self._row_bytes.get(layer)
+        kernels, size = native.kernels(), self.dtype.itemsize
+        for shape, rows, layers, (keys, values) in self._alike:  # a call for each layer would cost more than its work
             if rows is None:
-                kernels.gather(all_keys[layer], all_values[layer], size, shape.heads, shape.key_dim, *where)
+                kernels.gather(keys, values, layers, size, shape.heads, shape.key_dim, *where)
                 continue
-            kernels.gather_rows(all_keys[layer], rows[0], shape.heads, *where)
+            kernels.gather_rows(keys, layers, rows[0], shape.heads, *where)
             if shape.value_dim:
-                kernels.gather_rows(all_values[layer], rows[1], shape.heads, *where)
+                kernels.gather_rows(values, layers, rows[1], shape.heads, *where)
 
     def copy_from(self, other: Slots, source: int, slot: int, length: int, begin: int = 0) -> None:
         first, last = begin // native.LANES, tiled_capacity(length) // native.LANES
@@ -225,7 +237,7 @@ class TiledBatch:
         if cache.states is not None:
             parts += walk_parts(self._walks)
         self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
-        base = self._array.ctypes.data
+        base = self._array.__array_interface__["data"][0]
         at = [base + 8 * begin for begin in itertools.accumulate(map(len, parts[:-1]), initial=0)]
         self._visible = (structs.Visible * len(windows))(
             *(structs.Visible(*at[first : first + 4]) for first in range(6, windowed, 4))
@@ -343,11 +355,16 @@ def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], l
         last += [place + 1 for place in own]
         first += [max(0, place + 1 - window) for place in own] if window else [0] * plain
         begin += [len(extra)] * plain
-        for node in range(held, held + len(segment) - plain):
+        if plain == len(segment):
+            continue
+        above: list[tuple[int, ...]] = []  # of each node, where it and its ancestors lie
+        for node, parent in enumerate(draft.parents):
+            above.append((*above[parent], end + node) if parent >= 0 else (end + node,))
+        for node in range(held, len(draft)):
             oldest = max(0, end + draft.depths[node] - window) if window else 0
             first.append(oldest)
             last.append(max(oldest, end))  # where the first of `extra` would lie if its text were consecutive
-            extra += [end + ancestor for ancestor in draft.path(node)[max(0, oldest - end) :]]
+            extra += above[node][oldest - end :] if oldest > end else above[node]
             begin.append(len(extra))
     return first, last, begin, extra
 

@@ -1024,25 +1024,29 @@ int headstart_forward(const Model *model, const Batch *batch) {
     return 0;
 }
 
-// Rows of `row_bytes` of an accepted path to consecutive places, of each of `heads`: [slots, heads, capacity] rows.
-void headstart_gather_rows(void *rows, int64_t row_bytes, int64_t heads, int64_t capacity, int64_t slot, int64_t base,
-                           const int64_t *path, int64_t count) {
-    for (int64_t h = 0; h < heads; h++)
-        gather_rows((uint8_t *)rows + ((slot * heads + h) * capacity + base) * row_bytes, row_bytes, path, count);
+// Rows of `row_bytes` of an accepted path to consecutive places, of each of `layers` alike: [slots, heads, capacity] rows.
+void headstart_gather_rows(void *const *rows, int64_t layers, int64_t row_bytes, int64_t heads, int64_t capacity,
+                           int64_t slot, int64_t base, const int64_t *path, int64_t count) {
+    for (int64_t at = 0; at < layers * heads; at++) {
+        uint8_t *of_layer = (uint8_t *)rows[at / heads];
+        gather_rows(of_layer + ((slot * heads + at % heads) * capacity + base) * row_bytes, row_bytes, path, count);
+    }
 }
 
 // Whether keys of a model of bf16 lie as values do, [heads, capacity, dim], where they are so wide.
 int headstart_rows_of_keys(int64_t dim) { return by_tiles(dim, true); }
 
 // The same of keys in tiles of sixteen tokens, and their values. bytes: of a number, 4, 2, or 1 for one that is rounded.
-void headstart_gather(void *keys, void *values, int bytes, int64_t kv_heads, int64_t dim, int64_t capacity,
-                      int64_t slot, int64_t base, const int64_t *path, int64_t count) {
+void headstart_gather(void *const *keys, void *const *values, int64_t layers, int bytes, int64_t kv_heads, int64_t dim,
+                      int64_t capacity, int64_t slot, int64_t base, const int64_t *path, int64_t count) {
     const Shape s{kv_heads, kv_heads, dim, capacity};
-    if (bytes == sizeof(Code))
-        gather((Code *)keys, (Code *)values, s, slot, base, path, count);
-    else if (bytes == sizeof(BFloat16))
-        gather((BFloat16 *)keys, (BFloat16 *)values, s, slot, base, path, count);
-    else
-        gather((float *)keys, (float *)values, s, slot, base, path, count);
+    for (int64_t l = 0; l < layers; l++) {
+        if (bytes == sizeof(Code))
+            gather((Code *)keys[l], (Code *)values[l], s, slot, base, path, count);
+        else if (bytes == sizeof(BFloat16))
+            gather((BFloat16 *)keys[l], (BFloat16 *)values[l], s, slot, base, path, count);
+        else
+            gather((float *)keys[l], (float *)values[l], s, slot, base, path, count);
+    }
 }
 }
