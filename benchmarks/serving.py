@@ -274,9 +274,10 @@ async def beside(args: argparse.Namespace) -> dict[str, Any]:
         async with client() as http:
 
             async def stream() -> None:
-                last, within = 0.0, phase
+                within = phase
                 while True:
                     body = _body(PROMPTS[0], "model", args.max_length // 2, chat=False)
+                    last = 0.0  # the first text of a request is no gap: it waits for a piece that began before it
                     async with http.stream(
                         "POST", f"{served.url}/v1/completions", json={**body, "stream": True}
                     ) as response:

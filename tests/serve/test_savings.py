@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from scipy.stats import t as student
 
 from headstart.serve.savings import ENOUGH, KEPT_SECONDS, LEAST, SELDOM, SOON, PlainSteps, Tally
-from headstart.types import Draft, Seconds, Speculation, Step
+from headstart.types import CaughtUp, Draft, Seconds, Speculation, Step
 
 PLAIN = [0.010, 0.012, 0.011, 0.013]
 
@@ -110,3 +111,14 @@ def test_plain_steps_are_run_until_enough_are_known_and_not_while_a_prompt_is_re
     for _ in range(2 * SOON):
         other.see(step(0, 1, fed=64, verify=0.02))
         assert not other.plain.due
+
+
+def test_no_plain_step_is_run_behind_one_in_which_a_drafter_reads() -> None:
+    life = Life()
+    drafted = step(0, 2, drafted=3, verify=0.02)
+    reading = replace(drafted, draft=replace(drafted.draft, caught_up=(CaughtUp("draft", 500, 100),)))
+    for _ in range(2 * SOON):
+        life.see(reading)
+        assert not life.plain.due
+    life.see(drafted)
+    assert life.plain.due

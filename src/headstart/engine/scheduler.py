@@ -122,7 +122,8 @@ class Scheduler:
         waiting = [(request, self._unread(request)) for request in self.running]
         # What a drafter makes of a prompt may depend on its pieces, and these on the clock: not for a seed's text
         free = not any(len(unread) > 1 and self._reproducible(request) for request, unread in waiting)
-        left = self.chunks.tokens(beside=free and any(len(unread) == 1 for _, unread in waiting))
+        first = next((self._read(request) for request, unread in waiting if len(unread) > 1), 0)
+        left = self.chunks.tokens(beside=free and any(len(unread) == 1 for _, unread in waiting), at=first)
         for request, unread in waiting:
             if len(unread) > 1:
                 if left == 0:

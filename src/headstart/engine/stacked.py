@@ -318,7 +318,7 @@ class _WithinADraft(Reading):
         """free: what the model reads first and nobody counts."""
         self.left, self._free = left, free
 
-    def tokens(self, *, beside: bool) -> int:  # noqa: ARG002 -- who waits is a matter of the outer engine
+    def tokens(self, *, beside: bool, at: int = 0) -> int:  # noqa: ARG002 -- who waits: the outer engine's matter
         return CHUNK if self.left is None else min(CHUNK, self.left + self._free)
 
     def counted(self, tokens: int) -> int:

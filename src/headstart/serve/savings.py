@@ -103,9 +103,12 @@ class PlainSteps:
         """Take note of the steps of one forward; returns their kind."""
         kind = Kind.of([step.position for step in steps], sampled=sampled)
         self._since += 1
-        self._kind = None if _reads(steps) else kind
-        if self._kind is not None and not any(len(step.draft) for step in steps):
+        reads = _reads(steps)
+        if not reads and not any(len(step.draft) for step in steps):
             self._add(kind, steps[0].seconds.verify + steps[0].seconds.sample)
+        # a step in which drafters read is as long as anybody should wait: a plain one would come on top of it
+        caught_up = any(each.read or each.unread for step in steps for each in step.draft.caught_up)
+        self._kind = None if reads or caught_up else kind
         return kind
 
     @property
