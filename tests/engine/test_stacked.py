@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from headstart.engine.stacked import StackedDrafter
 from headstart.loading.assembly import assemble
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.pacing import FixedPacing
+from headstart.pacing import FixedPacing, Plan
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Budget, Draft, Sampling, Step
@@ -147,6 +148,22 @@ def test_the_drafter_guesses_right_and_saves_steps(runner: Callable[..., ModelRu
     made._loop.listeners.add(steps.append)
     made.propose([row(PROMPT, nodes=6)])
     assert [len(step.tokens) for step in steps] == [3, 3]
+
+
+def test_pacing_inside_knows_that_the_text_goes_on_behind_a_draft(runner: Callable[..., ModelRunner]) -> None:
+    """A row inside has the room of one draft, and so many tokens left as the outer request."""
+
+    class Watched(FixedPacing):
+        def plan(self, rows: Sequence[Row]) -> Plan:
+            seen.extend((row.room, row.left) for row in rows)
+            return super().plan(rows)
+
+    seen: list[tuple[int, int | None]] = []
+    guesses, written = draft_model(runner(*MODEL), 1), runner(*MODEL)
+    attach(guesses, written, cache := written.new_cache(1))
+    made = StackedDrafter(written, cache, guesses, Watched(2), name="stack", vocab_size=VOCAB)
+    made.propose([replace(row(PROMPT, nodes=6), left=30)])
+    assert seen == [(5, 30), (2, 27)]
 
 
 def test_a_seed_gives_one_text_in_every_batch(runner: Callable[..., ModelRunner]) -> None:

@@ -128,6 +128,16 @@ def test_a_context_that_no_answer_pays_for_is_not_read() -> None:
     assert life.plain / life.spent > 1.0
 
 
+def test_a_context_is_read_for_the_rest_of_the_text_however_little_a_step_may_draft() -> None:
+    """Reading 98 tokens takes five plain steps: of use to a text with 96 to come, and not to one with 7."""
+    drafted = {}
+    for left in (7, 96):
+        row = replace(a_row(0, 100, 6), left=left)
+        (budget,) = Life({"draft": 0.0015}, read=0.0005).pacing.plan([row]).budgets
+        drafted[left] = budget.nodes
+    assert drafted[7] == 0 < drafted[96]
+
+
 def test_more_rows_draft_less_where_rows_cost_time() -> None:
     lengths = []
     for batch in (1, 4, 16):

@@ -93,9 +93,13 @@ class Request:
         """The most draft tokens that could still be of use, one less than may still be emitted, and are allowed."""
         if not self.speculation.on:
             return 0
-        useful = min(self.sampling.max_tokens - self.generated, self.limit - len(self.tokens)) - 1
-        allowed = self.drafting.max_draft_tokens
+        useful, allowed = self.left - 1, self.drafting.max_draft_tokens
         return max(0, useful if allowed is None else min(useful, allowed))
+
+    @property
+    def left(self) -> int:
+        """The most tokens that may still be emitted."""
+        return min(self.sampling.max_tokens - self.generated, self.limit - len(self.tokens))
 
     @property
     def seeded(self) -> bool:

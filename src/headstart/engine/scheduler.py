@@ -156,6 +156,7 @@ class Scheduler:
             judged=judged,
             drafting=request.drafting,
             room=min(request.room, self._cache.most_drafted) if judged else 0,
+            left=request.left,
         )
 
     def requests(self) -> Sequence[Request]:

@@ -208,7 +208,7 @@ class _Text(Request):
             decode=lambda _: "",
         )
         self.reproducible = row.reproducible
-        self._settled = self._begun = self._wanted = 0
+        self._settled = self._begun = self._wanted = self._left = 0
         self._readable = True
         self.held = 0
         """Tokens that the cache held before any was read for this draft."""
@@ -232,6 +232,7 @@ class _Text(Request):
         self.tokens = list(row.tokens)
         self._settled, self._begun = len(row.tokens) - row.unsettled, len(row.tokens)
         self._wanted = min(nodes, self.limit - len(row.tokens)) if self._readable else 0
+        self._left = self._wanted if row.left is None else row.left
         self._q = []
         self.read_inside, self.free = 0, True
         self.finish_reason = self.error = None
@@ -260,6 +261,11 @@ class _Text(Request):
     @property
     def room(self) -> int:
         return max(0, self._wanted - self.written - 1) if self.speculation.on else 0
+
+    @property
+    def left(self) -> int:
+        """Of the outer request's text: what is read for one draft is of use to those that follow."""
+        return self._left - self.written
 
     @property
     def unsettled(self) -> int:

@@ -312,7 +312,8 @@ class Group:
             unread = length - state.read[place] - 2  # a draft always has a token or two to read
             if unread > 0:
                 option.backlog = self.costs.read(place) * unread
-                drafts_left = (row.room + 1) / (1 + float(gains[-1])) if len(gains) else 1.0
+                left = row.room + 1 if row.left is None else row.left
+                drafts_left = left / (1 + float(gains[-1])) if len(gains) else 1.0
                 option.catch_up = option.backlog / min(max(1.0, drafts_left), HORIZON_STEPS)
             found.append(option)
         return found

@@ -51,6 +51,9 @@ class Row:
     read has no draft of it in this step. None where it may read all that it lacks."""
     room: int = 0
     """The most draft tokens that could be of use; 0 where the request may not draft."""
+    left: int | None = None
+    """The most tokens that may still come of the text, where that is not one more than `room`: what is read of a text
+    is of use to all of its later drafts, however little a step may draft."""
     budget: Budget = field(default_factory=Budget)
     """How much may be drafted. Pacing decides it, so it is empty in the rows that pacing is given."""
 
