@@ -80,6 +80,13 @@ def test_steps_that_cannot_be_shorter_teach_no_margin() -> None:
     assert chunks.tokens(beside=True) >= 0.95 * other.tokens(beside=True)
 
 
+def test_pieces_that_nobody_waits_for_teach_no_margin() -> None:
+    chunks = Chunks(512, bounded=True)
+    for _ in range(8):  # a prompt that is read alone, its pieces longer than any that others wait for
+        chunks.took(chunks.tokens(beside=False), 1e-3 * 512)
+    assert 1e-3 * chunks.tokens(beside=True) == pytest.approx(MOST_SECONDS / 1.25, rel=0.05)
+
+
 def test_short_prompts_say_nothing_of_long_ones() -> None:
     chunks = Chunks(512, bounded=True)
     chunks.took(LEAST, 1e-3)

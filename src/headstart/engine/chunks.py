@@ -68,9 +68,10 @@ class Chunks(Reading):
         self._margin = _MARGINS[1]
         self._at = self._drafters_at = 0  # where the target's piece of this step lies, and the drafters' next one
         self._behind = False  # whether a drafter lacked more in the last step than it was allowed to read
+        self._beside = False  # whether anybody waits for this step
 
     def tokens(self, *, beside: bool, at: int = 0) -> int:
-        self._at = at
+        self._at, self._beside = at, beside
         if not (beside and self._bounded):
             return self.most
         return self._target.tokens(self._left / 2 if self._behind else self._left, at)
@@ -118,7 +119,7 @@ class Chunks(Reading):
         else:
             self._drafters = self._drafters or _Pace(self._target.each, MOST_OF_DRAFTERS)
             full |= self._drafters.took(read, taken, left, at, late=late)
-        if full:
+        if full and self._beside:
             least, _, most = _MARGINS
             needed = min(_MORE * (seconds / allowed - 1), self._margin + _WIDENS, most)
             self._margin = max(needed, _FADES * self._margin, least)
