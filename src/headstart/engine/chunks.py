@@ -108,7 +108,7 @@ class Chunks(Reading):
         allowed, left = self._allowed, self._left
         taken = max(seconds - self._plain, 1e-6)
         late = seconds > allowed
-        full = late and tokens + read > LEAST  # fewer are never read, whatever is aimed at
+        full = late and tokens + read > LEAST * ((tokens > 0) + (read > 0))  # nobody reads fewer, whatever is aimed at
         if tokens and read:
             # nobody knows whose seconds they were: where they are too many, both read less
             if late:

@@ -83,9 +83,12 @@ class Row:
         if self.purpose is Purpose.DRAFT:
             column = self.noise.draw(q, start + depth, Purpose.DRAFT, start)
             return column if vocabulary is None else vocabulary.tokens[column]
-        if vocabulary is None:
-            return self.noise.draw(q, start + depth, self.purpose)
-        return vocabulary.tokens[self.noise.first(q, start + depth, self.purpose, 0, 1, vocabulary.numbers)[0]]
+        if vocabulary is not None:
+            drawn = self.noise.first(q, start + depth, self.purpose, 0, 1, vocabulary.numbers)
+            if drawn:
+                return vocabulary.tokens[drawn[0]]
+            q = vocabulary.spread(q, 0)  # of NaN
+        return self.noise.draw(q, start + depth, self.purpose)
 
 
 _FIELDS = tuple(each.name for each in fields(Row) if each.name != "budget")

@@ -25,7 +25,7 @@ class PartialVocabulary:
         self.size = size
         self.ids = ids.cpu()
         self._given = ids
-        self.numbers: NDArray[np.int64] = np.ascontiguousarray(self.ids.numpy())
+        self.numbers: NDArray[np.int64] = np.ascontiguousarray(self.ids.numpy(), dtype=np.int64)
 
     @cached_property
     def tokens(self) -> tuple[int, ...]:

@@ -132,7 +132,8 @@ class Growing(GrowingTree):
             return self.states
         if self.states.device.type != "cpu" or self.states.dtype != torch.float32:
             return self.states[above]
-        return torch.from_numpy(self.states.numpy().take(above, 0))  # a tensor of places would cost more than the rows
+        # a tensor of places would cost more than the rows
+        return torch.from_numpy(self.states.detach().numpy().take(above, 0))
 
 
 _Live = Sequence[Chain | Growing]
