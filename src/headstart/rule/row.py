@@ -52,8 +52,8 @@ class Row:
     room: int = 0
     """The most draft tokens that could be of use; 0 where the request may not draft."""
     left: int | None = None
-    """The most tokens that may still come of the text, where that is not one more than `room`: what is read of a text
-    is of use to all of its later drafts, however little a step may draft."""
+    """The most tokens that the text may still get; None is `room` + 1. Pacing spreads the reading of a text over all
+    drafts that may follow, however little one step may draft."""
     budget: Budget = field(default_factory=Budget)
     """How much may be drafted. Pacing decides it, so it is empty in the rows that pacing is given."""
 
