@@ -222,7 +222,10 @@ def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
         data.draw(st.floats(0, 0.01)),
         {n: DraftCost(*data.draw(st.tuples(*[st.floats(0, 0.02)] * 3)), 0.3) for n in names},
     )
-    pacing = AdaptivePacing([Source(n, limit) for n, limit in zip(names, limits, strict=True)], costs)
+    ticks = itertools.count(0.0, 1e-5)  # a clock whose decisions take as long in each run
+    pacing = AdaptivePacing(
+        [Source(n, limit) for n, limit in zip(names, limits, strict=True)], costs, clock=ticks.__next__
+    )
     positions = dict.fromkeys(range(data.draw(st.integers(1, 4))), 5)
     for _ in range(data.draw(st.integers(1, 12))):
         rows = [

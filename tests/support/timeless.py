@@ -7,7 +7,7 @@ from functools import partial
 
 from headstart.drafters import Drafter, capabilities, may_draft
 from headstart.pacing.controller import AdaptivePacing, AdaptivePlan
-from headstart.pacing.group import Asked
+from headstart.pacing.row_state import Asked
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Step

@@ -17,6 +17,7 @@ rounds are evidence for the same hidden rate, whatever its shape.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import mul
 from typing import Any
@@ -146,26 +147,28 @@ class TreeGains:
         """Accepted tokens for each that was expected: trees that follow the draft's own confidence bring more than the
         best static ones."""
         self._sizes = tuple(sizes)
+        self._nodes = [nodes for nodes, _ in sizes]
         self._ranks = Ranks()
         self._due = PRIOR_ROUNDS
         self._seen = self._expected = 0.0
         self._tabulate()
 
-    def learn(self, draft: Draft, path: tuple[int, ...], weights: Sequence[float], nodes: int) -> NDArray[Any]:
-        """A round's evidence, as factors of the rates [rate].
+    def learn(self, draft: Draft, path: tuple[int, ...], weights: Sequence[float], nodes: int) -> Sequence[float]:
+        """A round's evidence, as factors of the rates [rate]. Ten numbers, on which NumPy takes longer than a list.
 
         Args:
             weights: what was believed [rate].
             nodes: the budget of the round.
         """
-        size = max((place for place, (most, _) in enumerate(self._sizes) if most <= nodes), default=0)
-        self._expected = (1 - CHANGE) * self._expected + float(self.gains[size].dot(weights))
+        size = max(0, bisect_right(self._nodes, nodes) - 1)
+        self._expected = (1 - CHANGE) * self._expected + sum(map(mul, self._expectations[size], weights))
         self._seen = (1 - CHANGE) * self._seen + len(path)
         self.lift = (self._seen + DOUBT_ROUNDS) / (self._expected + DOUBT_ROUNDS)
-        evidence = np.ones(len(RATES))
-        last = len(self.missed) - 1
+        evidence: Sequence[float] = [1.0] * len(RATES)
+        last = len(self._missed) - 1
         for rank, children in outcomes(draft, path):
-            evidence *= self.accepted[min(rank, last)] if rank else self.missed[min(children, last)]
+            factors = self._accepted[min(rank, last)] if rank else self._missed[min(children, last)]
+            evidence = list(map(mul, evidence, factors))
         self._ranks.learn(draft, path)
         if self._ranks.rounds >= self._due:
             self._due += self._ranks.rounds
@@ -176,11 +179,13 @@ class TreeGains:
         hazards = self._ranks.hazards
         shares = np.minimum.accumulate([1.0, *(hazard / hazards[0] for hazard in hazards[1:])])
         hazard = shares[:, None] * _RATES  # [rank, rate]
-        self.missed = np.concatenate((np.ones((1, len(RATES))), np.cumprod(1 - hazard, axis=0)))
-        self.accepted = np.concatenate((np.zeros((1, len(RATES))), self.missed[:-1] * hazard))
+        missed = np.concatenate((np.ones((1, len(RATES))), np.cumprod(1 - hazard, axis=0)))
+        accepted = np.concatenate((np.zeros((1, len(RATES))), missed[:-1] * hazard))
+        self._missed, self._accepted = missed.tolist(), accepted.tolist()
         nodes, depths = (max(column) for column in zip(*self._sizes, strict=True))
-        gains = likeliest_gains(self.accepted[1:].T, nodes, depths)
+        gains = likeliest_gains(accepted[1:].T, nodes, depths)
         self.gains = np.stack([gains[:, depth - 1, count - 1] for count, depth in self._sizes])
+        self._expectations = self.gains.tolist()
 
 
 class Belief:
@@ -233,7 +238,7 @@ class Belief:
         """A round tested a tree, for which `nodes` nodes were asked, and accepted `path`."""
         assert self.prior.trees is not None, "only sources of trees are told of trees"
         weights = self.weights
-        self._weigh(map(mul, weights, self.prior.trees.learn(draft, path, weights, nodes).tolist()))
+        self._weigh(map(mul, weights, self.prior.trees.learn(draft, path, weights, nodes)))
 
     def _weigh(self, weights: Iterable[float]) -> None:
         self._weights = _scaled(list(weights))

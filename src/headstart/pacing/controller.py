@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from headstart.pacing import Pacing, Plan
 from headstart.pacing.constants import HORIZON_STEPS, REFRESH_STEPS, SETTLED_STEPS
 from headstart.pacing.costs import CurrentCosts
-from headstart.pacing.group import NOTHING_ASKED, Asked, Group, RowState
+from headstart.pacing.group import Group
+from headstart.pacing.row_state import NOTHING_ASKED, Asked, RowState
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.theory.costs import StepCosts
@@ -58,6 +59,10 @@ class AdaptivePlan(Plan):
     """What making the plan took."""
     spread: float
     """Seconds to add to these for what a decision takes in each step in which it stands."""
+    drafts: bool
+    """Whether any row may draft."""
+    observed: bool = False
+    """Whether it is a plan that stands, and what such a step takes has been observed."""
 
 
 class AdaptivePacing(Pacing):
@@ -82,16 +87,21 @@ class AdaptivePacing(Pacing):
         self._shared = Group(self._sources, CurrentCosts(strangers, names), lasting=True)
         self._states: dict[int, RowState] = {}
         self._seen = 0  # steps that may teach costs: not those of a lone row in which "no drafts" stands
+        self._every = SETTLED_STEPS  # steps between two that teach costs, where something is drafted
+        self._standing: AdaptivePlan | None = None  # while a decision stands
         self._clock = clock
 
     def plan(self, rows: Sequence[Row]) -> AdaptivePlan:
         start = self._clock()
         standing = self._shared.standing(rows)
         if standing is not None:
-            drafting = any(budget.nodes for budget in standing)
-            every = SETTLED_STEPS if drafting else REFRESH_STEPS
-            teaches = (drafting or len(rows) > 1) and self._measures_next(every)
-            return self._plan_of(rows, standing, {}, teaches, start, self._shared.deciding_share)
+            known = self._standing
+            if known is None or known.budgets is not standing:
+                known = self._standing = self._plan_of(rows, standing, {}, False, start, self._shared.deciding_share)
+            if (known.drafts or len(rows) > 1) and self._teaches_next(known.drafts):
+                return self._plan_of(rows, standing, {}, True, start, self._shared.deciding_share)
+            return known
+        self._standing = None
         budgets: dict[int, Budget] = {}
         tried: dict[int, int] = {}
         shared: list[tuple[Row, RowState]] = []
@@ -111,14 +121,14 @@ class AdaptivePacing(Pacing):
         for (row, _), budget in zip(shared, together.budgets, strict=True):
             budgets[row.request] = budget
         tried.update(together.tried)
-        if len(shared) > 1 and not self._shared.costs.doubtful:
+        if shared and not self._shared.costs.doubtful:
             if together.decided:
                 deciding = self._clock() - began
                 self._shared.decided_in(deciding, len(shared))
                 spread = -deciding
             spread += self._shared.deciding_share
         # A batch's decision stands for several steps, each of which says as much
-        teaches = (together.decided or len(shared) > 1) and self._measures_next(SETTLED_STEPS)
+        teaches = (together.decided or len(shared) > 1) and self._teaches_next()
         return self._plan_of(rows, [budgets[row.request] for row in rows], tried, teaches, start, spread)
 
     def _plan_of(
@@ -138,6 +148,7 @@ class AdaptivePacing(Pacing):
             sampled=sampled,
             seconds=self._clock() - start,
             spread=spread,
+            drafts=any(budget.nodes for budget in budgets),
         )
 
     def _begin(self, row: Row) -> RowState:
@@ -146,27 +157,32 @@ class AdaptivePacing(Pacing):
         state = self._states[row.request] = RowState(group, row, self._sources)
         return state
 
-    def _measures_next(self, every: int) -> bool:
+    def _teaches_next(self, drafts: bool = True) -> bool:
         """Whether costs are learnt from this step: at first from each, then from every so many."""
         self._seen += 1
-        return self._seen <= HORIZON_STEPS or self._seen % every == 0
+        return self._seen <= HORIZON_STEPS or self._seen % (self._every if drafts else REFRESH_STEPS) == 0
 
     def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         assert isinstance(plan, AdaptivePlan), "observe() takes what plan() returned"
+        if plan.observed and not plan.drafts:
+            return
         start = self._clock()
-        drafting = any(step.budget.nodes for step in steps)
         asked = [NOTHING_ASKED] * len(steps)
-        if drafting:
-            asked = [
-                self._states[step.request].learn(step, self._sources, plan.tried.get(step.request)) for step in steps
-            ]
-        for step in steps:
-            for belief in self._states[step.request].beliefs:
-                belief.drift(len(step.tokens))
+        if plan.drafts:
+            states, sources, tried = self._states, self._sources, plan.tried
+            asked = [states[step.request].learn(step, sources, tried.get(step.request)) for step in steps]
+            if plan.observed:
+                return
+        spread = plan.spread
         if plan.teaches_costs:
             self._learn_costs(plan, steps, asked)
-        seconds = plan.seconds + plan.spread + self._clock() - start
-        self._shared.costs.observe_thinking(len(steps), drafting, seconds, tried=bool(plan.tried))
+            taught = self._clock() - start
+            self._every = min(max(SETTLED_STEPS, self._shared.steps_for(taught, len(steps))), REFRESH_STEPS)
+            spread -= taught * (1 - 1 / self._every)
+        seconds = plan.seconds + spread + self._clock() - start
+        self._shared.costs.observe_thinking(len(steps), plan.drafts, seconds, tried=bool(plan.tried))
+        if plan is self._standing:
+            self._standing = replace(plan, observed=True)
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
         """What the whole step cost."""

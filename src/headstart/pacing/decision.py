@@ -5,10 +5,11 @@ best ratio (b + expected accepted) / (step + drafts). Every size of draft is loo
 drafter's first token, a kink in the forward) do not mislead.
 
 Of a lone row the price of each draft is known, and so is that ratio for each (`_lone`). While a source has hardly been
-tried, sizes whose ratios are alike are not worth the same: a short draft risks less, and says as much sooner. Where it
-has several sources, one of them drafts, and which one depends on the text: an n-gram matches at this token or it does
-not. So each source's draft is weighed by the steps in which it is made, against plain decoding in these, and not
-against the mean of all steps. A long copy that may come gets no nearer by decoding the tokens before it slowly.
+tried, sizes whose ratios are alike are not worth the same: a short draft risks less, and says as much sooner. Whether a
+source drafts depends on the text: an n-gram matches at this token or it does not. So each source's draft is weighed by
+the steps in which it is made, against plain decoding in these, and not against the mean of all steps. A long copy that
+may come gets no nearer by decoding the tokens before it slowly. All drafts together must also pay for the steps in
+which sources are asked and have none.
 
 In a larger batch (`_Batch`) the price depends on the other rows. The ratio is then also what a second is worth, so the
 search begins with the last step's: each row takes the size of which most tokens are left when its seconds have been
@@ -95,6 +96,7 @@ def choose(
     thinking = costs.thinking(batch, drafting=True)
     if len(rows) == 1:
         found, nodes = _lone(rows[0], costs, batch, base, sampled[0], plain_step + thinking)
+        least = plain
     elif rate <= least and _hopeless(rows, costs, batch, base, any(sampled), least):
         found, nodes = plain, []
     else:
@@ -105,7 +107,8 @@ def choose(
 def _lone(
     options: Sequence[DraftOption], costs: CurrentCosts, batch: int, rows: float, sampled: bool, base: float
 ) -> tuple[float, list[list[int]]]:
-    """Tokens per second, and nodes by source, of the best drafts of a row that is decided on by itself.
+    """Tokens per second, and nodes by source, of the best drafts of a row that is decided on by itself: each promises
+    more than plain decoding in the steps that have it, by as much as costs are known.
 
     Args:
         rows: of the forward without its drafts.
@@ -125,10 +128,11 @@ def _lone(
                 size = int((rates > max(least, rate / (1 + PRECISION))).argmax())
                 rate = float(rates[size])
         if rate > least and rate * (1 + PRECISION) >= later:
-            # Where there is one source, a step without a draft of it is a plain one, whatever was decided
-            used = option.coverage if len(options) > 1 else 1.0
+            used, asking = option.coverage, costs.start(option.source)
+            if option.untried:  # nobody knows how often it has none
+                used, asking = used if len(options) > 1 else 1.0, 0.0
             tokens += used * (float(option.gains[size]) - tokens)
-            seconds += used * (float(steps[size]) - base - seconds)
+            seconds = used * (float(steps[size]) - base) + (1 - used) * (asking + seconds)
             nodes.append(int(option.nodes[size]))
         else:
             nodes.append(0)

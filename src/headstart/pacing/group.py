@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headstart.pacing.belief import Belief, SourcePrior
+from headstart.pacing.belief import SourcePrior
 from headstart.pacing.constants import (
     FIRST_ROUNDS,
     HORIZON_STEPS,
@@ -25,22 +25,10 @@ from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.probe import Probe, Verdict
 from headstart.pacing.reasons import MEASURING, at_rest, drafting, not_guessing, probing
+from headstart.pacing.row_state import RowState
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
-from headstart.types import Budget, Draft, Step
-
-
-class Asked(NamedTuple):
-    """The sources that one row asked for a draft in one step."""
-
-    sources: Sequence[int] = ()
-    unread: int = 0
-    """Tokens that one of them had to read first."""
-    waiting: Sequence[int] = ()
-    """Those of them that still lack some of the text and have not said what they would draft."""
-
-
-NOTHING_ASKED = Asked()
+from headstart.types import Budget, Step
 
 
 class GroupPlan(NamedTuple):
@@ -62,84 +50,6 @@ class _Resting(NamedTuple):
     """Steps between two trials."""
     budgets: dict[tuple[tuple[int, ...], float | None, bool], Budget]
     """Of these rows, by what there is to say of them."""
-
-
-class RowState:
-    """One request: what is believed of each source, and how much of the text each has read. row: any of its rows."""
-
-    def __init__(self, group: Group, row: Row, sources: Sequence[Source]) -> None:
-        self.group = group
-        self.beliefs = [Belief(prior) for prior in group.priors]
-        self.read = [0] * len(self.beliefs)
-        self.able = [source.may_draft is None or source.may_draft(row) for source in sources]
-        """By source, whether it may be asked: the same for all rows of a request."""
-
-    def learn(self, step: Step, sources: Sequence[Source], tried: int | None) -> Asked:
-        """Judge the source that drafted. Those that were asked before it had no draft; of later ones nothing is known,
-        but for what they would have drafted where the drafter says so.
-
-        Args:
-            tried: the source that was on trial for this request.
-        """
-        asked = NOTHING_ASKED
-        if step.budget.nodes and step.rows and (step.draft.guesses or not step.draft.forced):
-            for other in step.draft.passed_over:
-                self._learn_unused(other, step, sources)
-            asked = self._learn_used(step, sources)
-            if tried is not None and step.draft.source == sources[tried].name:
-                self.group.refund(step)
-            if tried is not None:
-                self.group.tried(step.request, tried, answered=tried not in asked.waiting)
-        return asked
-
-    def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
-        asked: list[int] = []
-        waiting: list[int] = []
-        unread = 0
-        budget, draft, position = step.budget, step.draft, step.position
-        lacks = {each.source: each.unread for each in draft.caught_up}
-        for place, source in enumerate(sources):
-            nodes = min(budget.max_nodes.get(source.name, 0), budget.nodes)
-            if nodes == 0:
-                continue
-            asked.append(place)
-            lacking = lacks.get(source.name, 0)
-            read = max(0, position - lacking)
-            unread = max(unread, read - self.read[place] - 2)
-            self.read[place] = read
-            if lacking:
-                waiting.append(place)
-                continue
-            belief, drafted = self.beliefs[place], draft.source == source.name and len(draft) > 0
-            belief.answered(drafted)
-            if not drafted:
-                continue
-            if belief.prior.trees is not None:
-                belief.learn_tree(draft, step.path, nodes)
-            else:
-                belief.learn(draft.guesses_in(step.path), draft.guessed_levels)
-            break
-        if unread or len(draft):
-            self.group.end_lone_decision()
-        return Asked(asked, unread, waiting)
-
-    def _learn_unused(self, draft: Draft, step: Step, sources: Sequence[Source]) -> None:
-        """A source that was passed over would have drafted this chain, or nothing, and these tokens came."""
-        place = next((place for place, source in enumerate(sources) if source.name == draft.source), None)
-        if place is None:
-            return
-        belief = self.beliefs[place]
-        belief.answered(len(draft) > 0)
-        if not len(draft) or belief.prior.trees is not None:
-            return
-        pairs = zip(draft.tokens, step.tokens, strict=False)
-        right = next((i for i, (guess, token) in enumerate(pairs) if guess != token), None)
-        if right is None:  # of the rest, if there is one, nobody knows
-            right = tested = min(len(draft), len(step.tokens))
-        else:
-            tested = len(draft)
-        belief.learn(right, tested)
-        self.group.end_lone_decision()
 
 
 class Group:
@@ -164,13 +74,15 @@ class Group:
         self._probe = Probe(sources, costs, self.priors, lasting=lasting)
         self._rate = 0.0
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
-        self._alone: dict[tuple[int, float], Budget] = {}  # of an only source: they come over and over again
         self._resting = _Resting(0, 0, {})
         self._held = self._holds = 0
-        self._deciding = 0.0  # seconds of a decision on a batch; 0 while nobody has timed one
+        self._usual = 1  # steps for which decisions on a lone row stand, about
+        self._unjudged = 0  # drafts that a decision on a lone row has still to stand for
+        self._deciding = [0.0, 0.0]  # seconds of a decision, on a lone row and a batch; 0 while nobody has timed one
+        # Of a reproducible row, whose text a clock must not change, a decision is never timed
+        self._few = 1 if lasting else 2
         self.deciding_share = 0.0
-        """Seconds of the last decision for each step in which it is to stand; 0 of one on a lone row, which counts in
-        the step that made it."""
+        """Seconds of the last decision for each step in which it is to stand."""
         # Of requests on trial the budgets, and the sources that have read a part of the text and not answered yet.
         # Those trials have been paid for, and go on beside a decision that stands
         self._trials: dict[int, Budget] = {}
@@ -201,11 +113,13 @@ class Group:
         self._reading.pop(request, None)
         self._holds = 0
 
-    def end_lone_decision(self) -> None:
-        """The last decision, if it was one on a lone row, stands no longer: a draft was judged, or a source has read
-        what it had not."""
+    def judged_alone(self, *, read: bool = False) -> None:
+        """A draft was judged, or a source has read what it had not. If the last decision was one on a lone row, it
+        stands until the last of a few drafts, and no longer where something was read."""
         if len(self._decided[1]) == 1:
-            self._holds = 0
+            self._unjudged -= 1
+            if read or self._unjudged <= 0:
+                self._holds = 0
 
     def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> GroupPlan:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
@@ -227,20 +141,28 @@ class Group:
         within = [_within(budget, row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
         return GroupPlan(within, decides, tried)
 
+    def steps_for(self, seconds: float, batch: int) -> int:
+        """Steps of so many requests of which these seconds are 0.5%, at most `HORIZON_STEPS`."""
+        return int(min(seconds / self.costs.step_now(batch) / MIN_TIME_SHARE, HORIZON_STEPS))
+
     def decided_in(self, seconds: float, batch: int) -> None:
         """A decision on so many rows took this long. It then stands until it has taken 0.5% of the time, up to a
-        limit: a small model's step takes little longer than a decision."""
-        known = self._deciding or seconds
-        self._deciding = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
-        share = self._deciding / self.costs.step_now(batch) / MIN_TIME_SHARE
-        self._holds = max(self._holds, min(int(share), REFRESH_STEPS - 1))
-        self.deciding_share = seconds / (1 + self._holds)
+        limit: a small model's step takes little longer than a decision. One on a lone row stands until some drafts were
+        judged, at most a few."""
+        several, drafts = batch > 1, any(budget.nodes for budget in self._decided[1])
+        known = self._deciding[several] or seconds
+        known = self._deciding[several] = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
+        share = self._usual = self.steps_for(known, batch)
+        if self._holds:  # after a trial, and before the next part of a text, comes a decision
+            self._holds = max(self._holds, min(share, REFRESH_STEPS if drafts else HORIZON_STEPS) - 1)
+        self._unjudged = max(self._few, min(share, SETTLED_STEPS))
+        stands = self._holds if several or not drafts else min(self._holds, self._unjudged - 1)
+        self.deciding_share = seconds / (1 + stands)
 
     def _decision(self, batch: int) -> float:
-        """Seconds of a decision on a batch, as costs are: without the level that all of them share."""
-        if not self._deciding or batch < 2:
-            return 0.0
-        return self._deciding * self.costs.step(batch, self.costs.rows(batch)) / self.costs.step_now(batch)
+        """Seconds of a decision, as costs are: without the level that all of them share."""
+        deciding = self._deciding[batch > 1]
+        return deciding * self.costs.step(batch, self.costs.rows(batch)) / self.costs.step_now(batch)
 
     def refund(self, step: Step) -> None:
         """Give back to the allowance what a trial saved: the allowance pays for what trials lose, not for their whole
@@ -254,7 +176,7 @@ class Group:
         """Budgets of the steps in which nothing is on trial, and by request the source that is on trial in the coming
         one."""
         sampled = [not row.sampling.greedy for row, _ in rows]
-        steps = REFRESH_STEPS if len(rows) > 1 else 1  # for which a decision stands, about
+        steps = REFRESH_STEPS if len(rows) > 1 else max(1, min(self._usual, REFRESH_STEPS))  # that it stands, about
         options = [self._options(row, state, steps) for row, state in rows]
         choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
@@ -273,14 +195,14 @@ class Group:
             trial = None if place is None else self._probing(state, mine, nodes, place, budget.idle)
             if place is not None and trial is not None:
                 tried[row.request], self._trials[row.request] = place, trial
-        self._holds, self.deciding_share = self._how_long(standing, verdict), 0.0
+        self._holds, self._unjudged, self.deciding_share = self._how_long(standing, verdict), self._few, 0.0
         return standing, tried
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
         """Further steps for which these budgets stand: deciding costs as much as a tenth of a small model's step.
 
         A batch's drafts, and what is drafted after a trial, stand for one step more with every two rows. Those of a
-        lone row stand until a draft was judged: where an n-gram finds nothing, there is nothing new to decide on.
+        lone row stand until drafts were judged: where an n-gram finds nothing, there is nothing new to decide on.
         "No drafts" stands until the next trial is due, within bounds, and for long where no source could pay even if
         every guess were right.
         """
@@ -297,6 +219,7 @@ class Group:
 
     def _options(self, row: Row, state: RowState, steps: int) -> list[DraftOption]:
         found, length = [], len(row.tokens)
+        state.drift_to(length)
         for place, source in enumerate(self._sources):
             belief = state.beliefs[place]
             gains, rounds = belief.gains(), belief.prior.rounds
@@ -339,26 +262,30 @@ class Group:
         sampled: bool,
         resting: _Resting,
     ) -> Budget:
-        most = max(nodes)
+        if any(nodes):
+
+            def make(chances: Sequence[float]) -> Budget:
+                return self._drafting(options, nodes, sampled, chances)
+
+            return state.budget_of(nodes, make)
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
-        beliefs = state.beliefs
-        if most and len(nodes) == 1:
-            asked = most, round(beliefs[0].chance, 2)
-            return self._alone.get(asked) or self._alone.setdefault(asked, self._of_one(*asked))
-        if most:
-            parts = [(self._names[place], nodes[place], beliefs[place].chance) for place in able]
-            named = dict(zip(self._names, nodes, strict=True))
-            return Budget(most, drafting(most, parts), named, self._expected_gain(options, nodes, sampled))
         useful = [
-            round(beliefs[place].chance, 2) for place in able if self._probe.can_pay(place, resting.batch, sampled)
+            round(state.beliefs[place].chance, 2)
+            for place in able
+            if self._probe.can_pay(place, resting.batch, sampled)
         ]
         reason = tuple(able or range(len(nodes))), max(useful, default=None), sampled
         return resting.budgets.get(reason) or resting.budgets.setdefault(reason, self._rest(*reason, resting))
 
-    def _of_one(self, nodes: int, chance: float) -> Budget:
-        """Of the only source, the guesses of which are so likely to be accepted."""
-        (name,) = self._names
-        return Budget(nodes, drafting(nodes, [(name, nodes, chance)]), {name: nodes})
+    def _drafting(
+        self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool, chances: Sequence[float]
+    ) -> Budget:
+        parts = [
+            (self._names[place], nodes[place], chances[place]) for place, each in enumerate(options) if len(each.nodes)
+        ]
+        most, named = max(nodes), dict(zip(self._names, nodes, strict=True))
+        gains = self._expected_gain(options, nodes, sampled) if len(nodes) > 1 else {}
+        return Budget(most, drafting(most, parts), named, gains)
 
     def _rest(self, places: tuple[int, ...], chance: float | None, sampled: bool, resting: _Resting) -> Budget:
         """No drafts, because of what the smallest one of the cheapest of these sources takes.

@@ -1,0 +1,129 @@
+"""One request as pacing sees it: what is believed of each source, and how much of the text each has read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headstart.pacing.belief import Belief
+from headstart.pacing.constants import TOLD
+from headstart.pacing.source import Source
+from headstart.rule.row import Row
+from headstart.types import Budget, Draft, Step
+
+if TYPE_CHECKING:
+    from headstart.pacing.group import Group
+
+
+class Asked(NamedTuple):
+    """The sources that one row asked for a draft in one step."""
+
+    sources: Sequence[int] = ()
+    unread: int = 0
+    """Tokens that one of them had to read first."""
+    waiting: Sequence[int] = ()
+    """Those of them that still lack some of the text and have not said what they would draft."""
+
+
+NOTHING_ASKED = Asked()
+
+
+class RowState:
+    """One request: what is believed of each source, and how much of the text each has read. row: any of its rows."""
+
+    def __init__(self, group: Group, row: Row, sources: Sequence[Source]) -> None:
+        self.group = group
+        self.beliefs = [Belief(prior) for prior in group.priors]
+        self.read = [0] * len(self.beliefs)
+        self._length = len(row.tokens)  # of the text that the beliefs have drifted for
+        self._told: tuple[Sequence[int], list[float], Budget] = ((), [], Budget())
+        self.able = [source.may_draft is None or source.may_draft(row) for source in sources]
+        """By source, whether it may be asked: the same for all rows of a request."""
+
+    def drift_to(self, length: int) -> None:
+        """The text has so many tokens now."""
+        if length > self._length:
+            for belief in self.beliefs:
+                belief.drift(length - self._length)
+            self._length = length
+
+    def budget_of(self, nodes: Sequence[int], make: Callable[[list[float]], Budget]) -> Budget:
+        """The last budget, where it is of as many nodes by source and its reason is true still: chances that have moved
+        by a few hundredths are no news, and to put them in words takes a tenth of a decision's time. Else a new one.
+
+        make: from the chance that the next guess of each source is accepted.
+        """
+        told, chances, budget = self._told
+        now = [belief.chance for belief in self.beliefs]
+        if told != nodes or any(abs(new - old) > TOLD for new, old in zip(now, chances, strict=True)):
+            budget = make(now)
+            self._told = nodes, now, budget
+        return budget
+
+    def learn(self, step: Step, sources: Sequence[Source], tried: int | None) -> Asked:
+        """Judge the source that drafted. Those that were asked before it had no draft; of later ones nothing is known,
+        but for what they would have drafted where the drafter says so.
+
+        Args:
+            tried: the source that was on trial for this request.
+        """
+        asked = NOTHING_ASKED
+        self.drift_to(step.position)
+        if step.budget.nodes and step.rows and (step.draft.guesses or not step.draft.forced):
+            unused = [self._learn_unused(other, step, sources) for other in step.draft.passed_over]
+            asked = self._learn_used(step, sources)
+            if asked.unread or len(step.draft) or any(unused):
+                self.group.judged_alone(read=asked.unread > 0)
+            if tried is not None and step.draft.source == sources[tried].name:
+                self.group.refund(step)
+            if tried is not None:
+                self.group.tried(step.request, tried, answered=tried not in asked.waiting)
+        return asked
+
+    def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
+        asked: list[int] = []
+        waiting: list[int] = []
+        unread = 0
+        budget, draft, position = step.budget, step.draft, step.position
+        lacks = {each.source: each.unread for each in draft.caught_up} if draft.caught_up else {}
+        for place, source in enumerate(sources):
+            nodes = min(budget.max_nodes.get(source.name, 0), budget.nodes)
+            if nodes == 0:
+                continue
+            asked.append(place)
+            lacking = lacks.get(source.name, 0)
+            read = max(0, position - lacking)
+            unread = max(unread, read - self.read[place] - 2)
+            self.read[place] = read
+            if lacking:
+                waiting.append(place)
+                continue
+            belief, drafted = self.beliefs[place], draft.source == source.name and len(draft) > 0
+            belief.answered(drafted)
+            if not drafted:
+                continue
+            if belief.prior.trees is not None:
+                belief.learn_tree(draft, step.path, nodes)
+            else:
+                belief.learn(draft.guesses_in(step.path), draft.guessed_levels)
+            break
+        return Asked(asked, unread, waiting)
+
+    def _learn_unused(self, draft: Draft, step: Step, sources: Sequence[Source]) -> bool:
+        """A source that was passed over would have drafted this chain, or nothing, and these tokens came.
+        Returns whether that says anything of its guesses."""
+        place = next((place for place, source in enumerate(sources) if source.name == draft.source), None)
+        if place is None:
+            return False
+        belief = self.beliefs[place]
+        belief.answered(len(draft) > 0)
+        if not len(draft) or belief.prior.trees is not None:
+            return False
+        pairs = zip(draft.tokens, step.tokens, strict=False)
+        right = next((i for i, (guess, token) in enumerate(pairs) if guess != token), None)
+        if right is None:  # of the rest, if there is one, nobody knows
+            right = tested = min(len(draft), len(step.tokens))
+        else:
+            tested = len(draft)
+        belief.learn(right, tested)
+        return True
