@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.pacing_life import FLAT, event
@@ -13,11 +14,14 @@ from support.rows import a_row
 from headstart.pacing.belief import SourcePrior
 from headstart.pacing.constants import SETTLED_STEPS
 from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.costs import CurrentCosts
+from headstart.pacing.decision import DraftOption, choose
+from headstart.pacing.group import Group
 from headstart.pacing.source import Source
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Purpose
 from headstart.theory.costs import DraftCost, StepCosts
-from headstart.types import Draft, Sampling
+from headstart.types import Budget, Draft, Sampling
 
 
 def test_a_lone_rows_drafts_stand_until_one_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +87,105 @@ def test_a_walk_counts_the_distributions_up_to_the_first_miss(
     draft = Draft.chain((0,) * 4, torch.full((4, 9), 1 / 9))
     pacing.observe(plan, [event(0, 10, plan.budgets[0], draft, 1, 1, 0.0, 0.01)])
     assert seen == [distributions]
+
+
+class Ticking:
+    """A clock that goes on by so many seconds whenever it is read."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.now = seconds, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.seconds
+        return self.now
+
+
+def decisions_of_a_lone_row(seconds: float, *, reproducible: bool = False, steps: int = 400) -> int:
+    """Decisions in so many steps of 10 ms with a judged draft each, where each look at the clock takes so long."""
+    costs = StepCosts(FLAT, 0.0, {"ngram": DraftCost()})
+    pacing = AdaptivePacing([Source("ngram", 8)], costs, clock=Ticking(seconds))
+    count = 0
+    decide = Group._decide
+
+    def counted(self: Group, *args: Any) -> Any:
+        nonlocal count
+        count += 1
+        return decide(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Group, "_decide", counted)
+        for at in range(steps):
+            plan = pacing.plan([a_row(0, 10 + at, 500, reproducible=reproducible)])
+            (budget,) = plan.budgets
+            draft = Draft.chain((0,) * budget.nodes)
+            draft = replace(draft, source="ngram")
+            pacing.observe(plan, [event(0, 10 + at, budget, draft, min(2, len(draft)), 1, 0.0, 0.01)])
+    return count
+
+
+def test_a_decision_that_takes_long_stands_for_some_judged_drafts() -> None:
+    quick, slow = decisions_of_a_lone_row(1e-6), decisions_of_a_lone_row(0.001)
+    assert quick == 400  # 10 us of 10 ms: there is a decision after each draft
+    assert 100 <= slow < 120  # after the first few, every fourth
+
+
+def test_no_clock_says_how_long_a_reproducible_rows_decision_stands() -> None:
+    quick, slow = (decisions_of_a_lone_row(seconds, reproducible=True) for seconds in (1e-6, 0.001))
+    assert quick == slow
+    assert 200 <= slow < 205
+
+
+def test_steps_in_which_nothing_is_drafted_or_learnt_take_no_thought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their plan is one and the same, and what such a step takes is observed once."""
+    pacing = AdaptivePacing([Source("draft", 4)], StepCosts(FLAT, 0.0, {"draft": DraftCost(0.1)}), clock=lambda: 0.0)
+    plans, seen = [], list[Any]()
+    observe = pacing._shared.costs.observe_thinking
+
+    def noted(*args: Any, **named: Any) -> None:
+        seen.append(args)
+        observe(*args, **named)
+
+    monkeypatch.setattr(pacing._shared.costs, "observe_thinking", noted)
+    for at in range(200):
+        plan = pacing.plan([a_row(0, 10 + at, 500)])
+        plans.append(plan)
+        pacing.observe(plan, [event(0, 10 + at, plan.budgets[0], Draft(), 0, 1, 0.0, 0.01)])
+    assert all(plan.budgets[0].nodes == 0 for plan in plans[100:])
+    assert len({id(plan) for plan in plans[100:]}) < 25
+    assert len(seen) < 60
+
+
+def test_asking_for_nothing_has_to_be_paid_for() -> None:
+    """A source that matches one token in ten, and is asked at each of them."""
+    nodes = depths = np.arange(1, 9)
+    gains = np.cumsum(0.6 ** np.arange(1, 9))
+    for start, drafts in ((0.0, True), (0.0001, True), (0.002, False)):
+        costs = CurrentCosts(StepCosts(FLAT, 0.0, {"ngram": DraftCost(start)}), ["ngram"])
+        option = DraftOption(0, 0.1, nodes, depths, gains)
+        found = choose([[option]], costs, batch=1, sampled=[False])
+        assert any(map(any, found.nodes)) is drafts
+        always = choose([[replace(option, coverage=1.0)]], costs, batch=1, sampled=[False])
+        assert always.nodes[0][0] > 0
+        untried = choose([[replace(option, untried=True)]], costs, batch=1, sampled=[False])
+        assert untried.nodes[0][0] > 0  # how often it has none is not known yet
+
+
+def test_a_reason_is_put_in_words_again_when_its_chances_have_moved() -> None:
+    pacing = AdaptivePacing([Source("ngram", 8)], StepCosts(FLAT, 0.0, {"ngram": DraftCost()}), clock=lambda: 0.0)
+    pacing.plan([a_row(0, 10, 500)])
+    state = pacing._states[0]
+    made: list[float] = []
+
+    def make(chances: list[float]) -> Budget:
+        made.extend(chances)
+        return Budget(3)
+
+    state.beliefs[0]._weights = [0.0] * 4 + [1.0] + [0.0] * 5
+    first = state.budget_of([3], make)
+    state.beliefs[0]._weights = [0.0] * 4 + [0.7, 0.3] + [0.0] * 4
+    assert state.budget_of([3], make) is first
+    state.beliefs[0]._weights = [0.0] * 5 + [1.0] + [0.0] * 4
+    assert state.budget_of([3], make) is not first
+    assert made == pytest.approx([0.6, 0.72])
+    state.budget_of([4], make)
+    assert len(made) == 3
