@@ -182,7 +182,7 @@ def test_a_reason_is_put_in_words_again_when_its_chances_have_moved() -> None:
 
     state.beliefs[0]._weights = [0.0] * 4 + [1.0] + [0.0] * 5
     first = state.budget_of([3], make)
-    state.beliefs[0]._weights = [0.0] * 4 + [0.7, 0.3] + [0.0] * 4
+    state.beliefs[0]._weights = [0.0] * 4 + [0.8, 0.2] + [0.0] * 4
     assert state.budget_of([3], make) is first
     state.beliefs[0]._weights = [0.0] * 5 + [1.0] + [0.0] * 4
     assert state.budget_of([3], make) is not first

@@ -58,8 +58,6 @@ take."""
 PRECISION = 0.02
 """Share of a step, or tokens: costs and gains are known no better, so less decides nothing. A draft must promise so
 much more than plain decoding."""
-TOLD = 0.05
-"""How far a chance may move before the reason of a budget is put in words again."""
 PRICES = 16
 """Prices of a node that are tried for a batch."""
 NEW_SOURCE_SHARE = 0.8

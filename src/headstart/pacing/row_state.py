@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headstart.pacing.belief import Belief
-from headstart.pacing.constants import TOLD
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.types import Budget, Draft, Step
@@ -36,7 +35,7 @@ class RowState:
         self.beliefs = [Belief(prior) for prior in group.priors]
         self.read = [0] * len(self.beliefs)
         self._length = len(row.tokens)  # of the text that the beliefs have drifted for
-        self._told: tuple[Sequence[int], list[float], Budget] = ((), [], Budget())
+        self._told: tuple[Any, Budget] = (None, Budget())
         self.able = [source.may_draft is None or source.may_draft(row) for source in sources]
         """By source, whether it may be asked: the same for all rows of a request."""
 
@@ -48,17 +47,16 @@ class RowState:
             self._length = length
 
     def budget_of(self, nodes: Sequence[int], make: Callable[[list[float]], Budget]) -> Budget:
-        """The last budget, where it is of as many nodes by source and its reason is true still: chances that have moved
-        by a few hundredths are no news, and to put them in words takes a tenth of a decision's time. Else a new one.
+        """The last budget, where it is of as many nodes by source and its reason is nearly true: chances of the same
+        tenth are no news, and to put them in words takes a tenth of a decision's time. Else a new one.
 
         make: from the chance that the next guess of each source is accepted.
         """
-        told, chances, budget = self._told
-        now = [belief.chance for belief in self.beliefs]
-        if told != nodes or any(abs(new - old) > TOLD for new, old in zip(now, chances, strict=True)):
-            budget = make(now)
-            self._told = nodes, now, budget
-        return budget
+        chances = [belief.chance for belief in self.beliefs]
+        said = nodes, [round(chance, 1) for chance in chances]
+        if said != self._told[0]:
+            self._told = said, make(chances)
+        return self._told[1]
 
     def learn(self, step: Step, sources: Sequence[Source], tried: int | None) -> Asked:
         """Judge the source that drafted. Those that were asked before it had no draft; of later ones nothing is known,
