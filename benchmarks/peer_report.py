@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from configurations import OURS, Configuration, role_label
-from peer_rounds import Role, Rounds, Trial, Work, speed
+from peer_rounds import Role, Rounds, Selected, Trial, Work, speed
 from rich.console import Console
 from rich.table import Table
 from workers import Sample
@@ -89,13 +89,12 @@ def ratio(headline: Headline, entries: Sequence[Entry]) -> dict[str, Any] | None
     return {"name": headline.name, "batch": headline.batch, **names, "ratios": values}
 
 
-def entries_of(
-    selected: dict[tuple[Role, int], Trial], rounds: Rounds, number: int, works: Sequence[Work]
-) -> list[Entry]:
+def entries_of(selected: Selected, rounds: Rounds, number: int, works: Sequence[Work]) -> list[Entry]:
     complete = rounds.complete_rows(number, works)
+    order = {seat: place for place, seat in enumerate(selected)}
     return [
-        Entry(role, batch, selected[role, batch].configuration, rows)
-        for (role, batch), rows in sorted(complete.items(), key=lambda item: list(selected).index(item[0]))
+        Entry(selected[seat].configuration.role, seat[1], selected[seat].configuration, complete[seat])
+        for seat in sorted(complete, key=order.__getitem__)
     ]
 
 
@@ -161,7 +160,7 @@ def found_ratios(entries: Sequence[Entry], batches: Sequence[int]) -> list[dict[
 def markdown(entries: Sequence[Entry], batches: Sequence[int]) -> str:
     """The table and the ratios, for a README: tokens/s, a column for each batch size."""
     lines = ["| |" + "".join(f" batch {b} |" for b in batches), "|---|" + "---:|" * len(batches)]
-    speeds = {(e.role, e.batch): e.median for e in entries}
+    speeds = {(e.role, e.batch): e.median for e in sorted(entries, key=lambda e: e.median)}  # a role's best stays
     for role in dict.fromkeys(e.role for e in entries):
         cells = [f"{speeds[role, b]:.1f}" if (role, b) in speeds else "" for b in batches]
         lines.append(f"| {role_label(role)} |" + "".join(f" {cell} |" for cell in cells))
@@ -171,9 +170,7 @@ def markdown(entries: Sequence[Entry], batches: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
-def as_json(
-    entries: Sequence[Entry], trials: Sequence[Trial], selected: dict[tuple[Role, int], Trial]
-) -> dict[str, Any]:
+def as_json(entries: Sequence[Entry], trials: Sequence[Trial], selected: Selected) -> dict[str, Any]:
     winners = {(t.configuration, batch) for (_, batch), t in selected.items()}
     references = {e.batch: e for e in entries if e.role == REFERENCE}
     return {

@@ -11,6 +11,8 @@ from workers import Sample
 
 Prompts = list[list[int]]
 Role = tuple[str, str, str]
+Seat = Role | Configuration
+"""Who takes turns: a role's best setting after a selection; every setting by itself where they were chosen before."""
 
 
 class Engine(Protocol):
@@ -58,6 +60,10 @@ class Trial:
     absent: str | None = None
 
 
+Selected = dict[tuple[Seat, int], Trial]
+"""With which setting, by seat and batch size."""
+
+
 def fits(configuration: Configuration, work: Work) -> bool:
     return work.batch == 1 or configuration.batched
 
@@ -81,9 +87,9 @@ def trial(start: Start, configuration: Configuration, works: Sequence[Work]) -> 
         engine.stop()
 
 
-def select(trials: Iterable[Trial]) -> dict[tuple[Role, int], Trial]:
+def select(trials: Iterable[Trial]) -> Selected:
     """The fastest setting for each engine, precision, mode and batch size, of those that ran at that size."""
-    best: dict[tuple[Role, int], Trial] = {}
+    best: Selected = {}
     for each in trials:
         for batch, found in each.speeds.items():
             key = each.configuration.role, batch
@@ -92,7 +98,7 @@ def select(trials: Iterable[Trial]) -> dict[tuple[Role, int], Trial]:
     return best
 
 
-def in_order(selected: dict[tuple[Role, int], Trial]) -> list[Trial]:
+def in_order(selected: Selected) -> list[Trial]:
     """So that rivals stand together: by precision, plain ones last, then the best of every engine, the second, ..."""
     ranks: dict[Configuration, int] = {}
     for (_, batch), each in selected.items():
@@ -122,21 +128,21 @@ def heats(trials: Iterable[Trial], room: int) -> list[list[Configuration]]:
 
 @dataclass
 class Rounds:
-    """samples[role, batch][round][call]; failures: what a worker said when it failed, by configuration.
+    """samples[seat, batch][round][call]; failures: what a worker said when it failed, by configuration.
 
     finished: rounds in which every engine had its turn.
     """
 
-    samples: dict[tuple[Role, int], list[list[Sample]]] = field(default_factory=dict)
+    samples: dict[tuple[Seat, int], list[list[Sample]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     finished: int = 0
 
-    def complete_rows(self, rounds: int, works: Sequence[Work]) -> dict[tuple[Role, int], list[list[Sample]]]:
+    def complete_rows(self, rounds: int, works: Sequence[Work]) -> dict[tuple[Seat, int], list[list[Sample]]]:
         """Those that answered every call of every round."""
         calls = {work.batch: len(work.calls) for work in works}
         return {
-            (role, batch): rows
-            for (role, batch), rows in ((key, rows[:rounds]) for key, rows in self.samples.items())
+            (seat, batch): rows
+            for (seat, batch), rows in ((key, rows[:rounds]) for key, rows in self.samples.items())
             if len(rows) == rounds and all(len(row) == calls[batch] for row in rows)
         }
 
@@ -144,7 +150,7 @@ class Rounds:
 class Course:
     """Runs the rounds. Workers stay up if all fit into memory at once; otherwise each heat starts anew each round."""
 
-    def __init__(self, start: Start, selected: dict[tuple[Role, int], Trial], works: Sequence[Work], room: int) -> None:
+    def __init__(self, start: Start, selected: Selected, works: Sequence[Work], room: int) -> None:
         self.start = start
         self.works = works
         self.wanted = {key: each.configuration for key, each in selected.items()}
@@ -179,14 +185,14 @@ class Course:
                     self._up[configuration] = self.start(configuration)
                     self.facts[configuration] = self._up[configuration].facts
                     for work in self.works:
-                        if self._roles(configuration, work):
+                        if self._seats(configuration, work):
                             work.warm_up(self._up[configuration])
                 except Absent as reason:
                     self._failed(configuration, reason)
 
     def _interleave(self, number: int, heat: Sequence[Configuration], work: Work) -> None:
         """Each call goes to every engine before the next call, in an order that rotates."""
-        taking_part = [c for c in heat if self._roles(c, work)]
+        taking_part = [c for c in heat if self._seats(c, work)]
         for index, prompts in enumerate(work.calls):
             first = (number + index) % max(1, len(taking_part))
             for configuration in (*taking_part[first:], *taking_part[:first]):
@@ -196,13 +202,13 @@ class Course:
                     except Absent as reason:
                         self._failed(configuration, reason)
                     else:
-                        for role in self._roles(configuration, work):
-                            rows = self.result.samples.setdefault((role, work.batch), [])
+                        for seat in self._seats(configuration, work):
+                            rows = self.result.samples.setdefault((seat, work.batch), [])
                             rows.extend([] for _ in range(number + 1 - len(rows)))
                             rows[number].append(sample)
 
-    def _roles(self, configuration: Configuration, work: Work) -> list[Role]:
-        return [role for (role, batch), c in self.wanted.items() if c == configuration and batch == work.batch]
+    def _seats(self, configuration: Configuration, work: Work) -> list[Seat]:
+        return [seat for (seat, batch), c in self.wanted.items() if c == configuration and batch == work.batch]
 
     def _failed(self, configuration: Configuration, reason: Absent) -> None:
         self.result.failures[str(configuration)] = str(reason)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from configurations import DEPTHS, ENGINES, WITH_DRAFT, WITH_HEAD, Configuration, Places, all_configurations
 from peer_report import Entry, absences, as_json, entries_of, found_ratios, markdown, report
-from peer_rounds import Course, Rounds, Start, Trial, Work, select, trial
+from peer_rounds import Course, Rounds, Selected, Start, Trial, Work, select, trial
 from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
@@ -67,7 +67,7 @@ def measure(
     rounds: int,
     room: int | None,
     console: Console,
-) -> tuple[list[Trial], dict[Any, Trial], Rounds]:
+) -> tuple[list[Trial], Selected, Rounds]:
     """Both phases. room: bytes for workers that are up at once, or None for what is free once selection has ended."""
     trials: list[Trial] = []
     for configuration in track(configurations, "selection", console=console):
@@ -86,11 +86,11 @@ def measure_chosen(
     rounds: int,
     console: Console,
     together: bool = False,
-) -> tuple[list[Trial], dict[Any, Trial], Rounds]:
-    """The rounds alone, with settings chosen before; each worker is started anew for each round, or all of them stay up
-    `together` and take turns prompt by prompt."""
+) -> tuple[list[Trial], Selected, Rounds]:
+    """The rounds alone, with settings chosen before, also several of one role; a worker is started anew for each round,
+    or all of them stay up `together` and take turns prompt by prompt."""
     trials = [Trial(configuration, dict.fromkeys(batches, 0.0), memory=1) for configuration, batches in chosen]
-    selected = select(trials)
+    selected: Selected = {(each.configuration, batch): each for each in trials for batch in each.speeds}
     course = Course(start, selected, works, len(trials) if together else 0)
     result = course.run(rounds, lambda turns: track(turns, "rounds", console=console))
     seen = [Trial(each.configuration, each.speeds, facts=course.facts.get(each.configuration, {})) for each in trials]

@@ -119,6 +119,7 @@ def test_settings_chosen_before_are_run_without_a_selection(
     given = [
         {"engine": "headstart", "precision": "bf16", "mode": "list", "batches": [1, 2], "k": None},
         {"engine": "transformers", "precision": "bf16", "mode": "draft", "batches": [1], "k": 3},
+        {"engine": "transformers", "precision": "bf16", "mode": "draft", "batches": [1], "k": 5},
     ]
     settings.write_text(json.dumps(given))
     start = modules["workers"].Starter(places, threads=1, context=64, batch=2).start
@@ -127,11 +128,13 @@ def test_settings_chosen_before_are_run_without_a_selection(
         chosen = peers.read_settings(settings)
         trials, selected, rounds = peers.measure_chosen(start, chosen, work, 2, Console(file=nowhere), together)
     entries = modules["peer_report"].entries_of(selected, rounds, 2, work)
-    assert {(e.role, e.batch): e.speeds for e in entries} == {
-        (("headstart", "bf16", "list"), 1): pytest.approx([80, 80]),
-        (("headstart", "bf16", "list"), 2): pytest.approx([160, 160]),
-        (("transformers", "bf16", "draft"), 1): pytest.approx([15, 15]),
-    }
+    assert [(str(e.configuration), e.batch, e.speeds) for e in entries] == [
+        ("headstart bf16, n-gram, then draft LM (K=its own)", 1, pytest.approx([80, 80])),
+        ("headstart bf16, n-gram, then draft LM (K=its own)", 2, pytest.approx([160, 160])),
+        ("transformers bf16, draft LM (K=3)", 1, pytest.approx([15, 15])),  # each setting has turns of its own
+        ("transformers bf16, draft LM (K=5)", 1, pytest.approx([20, 20])),
+    ]
+    assert "| transformers bf16, draft LM | 20.0 |  |" in modules["peer_report"].markdown(entries, (1, 2))
     assert all(t.facts["versions"] for t in trials)
 
 
