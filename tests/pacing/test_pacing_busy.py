@@ -40,12 +40,13 @@ def test_waiting_for_other_work_does_not_end_speculation_that_pays(share: float,
 def test_forwards_that_truly_grow_end_it_on_a_busy_machine_too() -> None:
     """The profile says that rows are nearly free; each costs as much as the first."""
     found = []
-    for seed in range(4):
+    for seed in range(12):
         life = Life({"ngram": 0.0007}, ROWS, waits=waiting(0.1, 10), seed=seed)
         life.truth = CurrentCosts(StepCosts(STEEP, 0.0, life.costs.drafts), life.names)
         life.run(300, {"ngram": 0.3})
         found.append(drafted(life, 100, 0.3))
-    assert max(found) < 0.1, found
+    assert max(found) < 0.15, found
+    assert sum(found) / len(found) < 0.05, found
 
 
 def test_one_hiccup_on_an_idle_machine_changes_nothing() -> None:

@@ -12,7 +12,7 @@ from support.pacing_life import FLAT, event
 from support.rows import a_row
 
 from headstart.pacing.belief import SourcePrior
-from headstart.pacing.constants import SETTLED_STEPS
+from headstart.pacing.constants import SETTLED_STEPS, UNKNOWN_COST
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
@@ -21,7 +21,7 @@ from headstart.pacing.source import Source
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Purpose
 from headstart.theory.costs import DraftCost, StepCosts
-from headstart.types import Budget, Draft, Sampling
+from headstart.types import Draft, Sampling
 
 
 def test_a_lone_rows_drafts_stand_until_one_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +166,8 @@ def test_asking_for_nothing_has_to_be_paid_for() -> None:
         assert any(map(any, found.nodes)) is drafts
         always = choose([[replace(option, coverage=1.0)]], costs, batch=1, sampled=[False])
         assert always.nodes[0][0] > 0
-        untried = choose([[replace(option, untried=True)]], costs, batch=1, sampled=[False])
-        assert untried.nodes[0][0] > 0  # how often it has none is not known yet
+        unknown = choose([[replace(option, asked=False)]], costs, batch=1, sampled=[False])
+        assert unknown.nodes[0][0] > 0  # how often it has none is not known yet
 
 
 def test_a_reason_is_put_in_words_again_when_its_chances_have_moved() -> None:
@@ -176,16 +176,37 @@ def test_a_reason_is_put_in_words_again_when_its_chances_have_moved() -> None:
     state = pacing._states[0]
     made: list[float] = []
 
-    def make(chances: list[float]) -> Budget:
+    def words(chances: list[float]) -> str:
         made.extend(chances)
-        return Budget(3)
+        return str(chances)
 
     state.beliefs[0]._weights = [0.0] * 4 + [1.0] + [0.0] * 5
-    first = state.budget_of([3], make)
+    first = state.reason_of([3], words)
     state.beliefs[0]._weights = [0.0] * 4 + [0.8, 0.2] + [0.0] * 4
-    assert state.budget_of([3], make) is first
+    assert state.reason_of([3], words) == first
     state.beliefs[0]._weights = [0.0] * 5 + [1.0] + [0.0] * 4
-    assert state.budget_of([3], make) is not first
+    assert state.reason_of([3], words) != first
     assert made == pytest.approx([0.6, 0.72])
-    state.budget_of([4], make)
+    state.reason_of([4], words)
     assert len(made) == 3
+
+
+def test_a_source_that_does_not_pay_for_asking_keeps_no_other_out() -> None:
+    """The first of a list is asked at each token and matches one in twenty."""
+    nodes = depths = np.arange(1, 9)
+    gains = np.cumsum(0.6 ** np.arange(1, 9))
+    costs = CurrentCosts(
+        StepCosts(FLAT, 0.0, {"seldom": DraftCost(0.002), "often": DraftCost(0.0005)}), ["seldom", "often"]
+    )
+    seldom, often = DraftOption(0, 0.05, nodes, depths, gains), DraftOption(1, 0.9, nodes, depths, gains)
+    both = choose([[seldom, often]], costs, batch=1, sampled=[False])
+    alone = choose([[often]], costs, batch=1, sampled=[False])
+    assert both.nodes[0][0] == 0 < both.nodes[0][1]
+    assert both.rate == pytest.approx(alone.rate)
+
+
+def test_an_interrupted_first_decision_is_not_taken_for_the_rule() -> None:
+    group = AdaptivePacing([Source("draft", 4)], StepCosts(FLAT, 0.0, {"draft": DraftCost()}))._shared
+    for batch in (1, 4):
+        group.decided_in(10.0, batch)
+        assert group._deciding[batch > 1] < 2 * UNKNOWN_COST * group.costs.step_now(batch)

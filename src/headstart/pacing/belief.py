@@ -102,6 +102,11 @@ class SourcePrior:
         usual = never / (1 - decay)
         return usual + (self._coverage[drafted] - usual) * (1 - decay**steps) / (steps * (1 - decay))
 
+    @property
+    def answers(self) -> int:
+        """How often the source was asked."""
+        return sum(self._answers)
+
     def answered(self, before: bool, drafted: bool) -> None:
         """Asked, the source had a draft, or none. before: whether it had one for this request before."""
         share = running_share(self._answers[before])

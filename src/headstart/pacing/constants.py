@@ -68,18 +68,19 @@ FIRST_ROUNDS = 3
 """Rounds after which a source is no longer new, and drafts after which its costs have been seen."""
 SETTLED_STEPS = 4
 """Steps for which a decision stands where it may be a little late: "no drafts" at least, and a batch's drafts at most,
-but where deciding takes so much time that they stand for longer (`MIN_TIME_SHARE`, up to `REFRESH_STEPS`). Costs are
-learnt from every so many decisions, and steps of a batch."""
+but where deciding takes so much time that they stand for longer (`MIN_TIME_SHARE`, up to `REFRESH_STEPS`). Also the
+judged drafts for which a decision on a lone row stands at most. Costs are learnt from every so many decisions, and
+steps of a batch, or fewer where that takes too much time."""
 REFRESH_STEPS = 16
-"""Steps between two tables of what was learnt. "No drafts" of a lone row, where a guess could pay, and a batch's drafts
-stand for at most so many."""
+"""Steps between two tables of what was learnt. Drafts stand for at most so many, and "no drafts" of a lone row, where a
+guess could pay and deciding takes little time."""
 HORIZON_STEPS = 64
 """Steps for which what has been found out or paid for is taken to be of use: that no draft could pay, and what a source
 has read of a text. "No drafts" of a batch stands for at most so many, and costs are learnt from each of so many
 decisions at first."""
 MIN_TIME_SHARE = 0.005
-"""Share of plain decoding's time that trials of a source may take that was never good, and that decisions on a batch
-take: those that take longer stand for more steps."""
+"""Share of plain decoding's time that trials of a source may take that was never good, and that decisions take, and
+learning of costs: what takes longer is done in fewer steps."""
 MAX_TIME_SHARE = 0.02
 """The same of a source that was."""
 

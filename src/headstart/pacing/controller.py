@@ -115,20 +115,23 @@ class AdaptivePacing(Pacing):
                 tried.update(alone.tried)
             else:
                 shared.append((row, state))
+        doubtful = self._shared.costs.doubtful
         extra, spread = sum([budget.nodes for budget in budgets.values()]), 0.0
         began = self._clock()
         together = self._shared.plan(shared, len(rows), extra)
         for (row, _), budget in zip(shared, together.budgets, strict=True):
             budgets[row.request] = budget
         tried.update(together.tried)
-        if shared and not self._shared.costs.doubtful:
+        if shared and not doubtful:
             if together.decided:
                 deciding = self._clock() - began
                 self._shared.decided_in(deciding, len(shared))
                 spread = -deciding
             spread += self._shared.deciding_share
         # A batch's decision stands for several steps, each of which says as much
-        teaches = (together.decided or len(shared) > 1) and self._teaches_next()
+        # A plain step that is due is for nothing else
+        measures = bool(shared) and doubtful
+        teaches = measures or ((together.decided or len(shared) > 1) and self._teaches_next())
         return self._plan_of(rows, [budgets[row.request] for row in rows], tried, teaches, start, spread)
 
     def _plan_of(

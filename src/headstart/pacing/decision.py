@@ -8,8 +8,8 @@ Of a lone row the price of each draft is known, and so is that ratio for each (`
 tried, sizes whose ratios are alike are not worth the same: a short draft risks less, and says as much sooner. Whether a
 source drafts depends on the text: an n-gram matches at this token or it does not. So each source's draft is weighed by
 the steps in which it is made, against plain decoding in these, and not against the mean of all steps. A long copy that
-may come gets no nearer by decoding the tokens before it slowly. All drafts together must also pay for the steps in
-which sources are asked and have none.
+may come gets no nearer by decoding the tokens before it slowly. But each source's drafts must also pay for the steps in
+which it is asked and has none, and all of them for what pacing takes.
 
 In a larger batch (`_Batch`) the price depends on the other rows. The ratio is then also what a second is worth, so the
 search begins with the last step's: each row takes the size of which most tokens are left when its seconds have been
@@ -54,6 +54,8 @@ class DraftOption:
     """Seconds to read what it has not seen of the text."""
     catch_up: float = 0.0
     """Seconds of these that this draft has to pay for."""
+    asked: bool = True
+    """Whether it has been asked often enough to know how often it has none."""
 
     def gain(self, nodes: int) -> float:
         """Accepted tokens that are expected of a draft of so many nodes."""
@@ -92,11 +94,11 @@ def choose(
     base = costs.rows(batch) + costs.weigh(extra, extra)
     plain_step = costs.step(batch, base, sum(sampled))
     plain = batch / (plain_step + costs.thinking(batch, drafting=False))
-    least = plain * (1 + PRECISION)
+    # Of a lone row each draft promises as much more in the steps that have it
+    least = plain if len(rows) == 1 else plain * (1 + PRECISION)
     thinking = costs.thinking(batch, drafting=True)
     if len(rows) == 1:
         found, nodes = _lone(rows[0], costs, batch, base, sampled[0], plain_step + thinking)
-        least = plain
     elif rate <= least and _hopeless(rows, costs, batch, base, any(sampled), least):
         found, nodes = plain, []
     else:
@@ -114,7 +116,8 @@ def _lone(
         rows: of the forward without its drafts.
         base: seconds of a step without drafts.
     """
-    least = batch / base * (1 + PRECISION)
+    plain = batch / base
+    least = plain * (1 + PRECISION)
     later = tokens = seconds = 0.0  # of the sources that are asked after this one
     nodes = []
     for option in reversed(options):
@@ -127,15 +130,17 @@ def _lone(
             if option.untried and rate > least:
                 size = int((rates > max(least, rate / (1 + PRECISION))).argmax())
                 rate = float(rates[size])
-        if rate > least and rate * (1 + PRECISION) >= later:
+        pays = rate > least and rate * (1 + PRECISION) >= later
+        if pays:
             used, asking = option.coverage, costs.start(option.source)
-            if option.untried:  # nobody knows how often it has none
+            if not option.asked:
                 used, asking = used if len(options) > 1 else 1.0, 0.0
-            tokens += used * (float(option.gains[size]) - tokens)
-            seconds = used * (float(steps[size]) - base) + (1 - used) * (asking + seconds)
-            nodes.append(int(option.nodes[size]))
-        else:
-            nodes.append(0)
+            gain, adds = float(option.gains[size]), float(steps[size]) - base
+            pays = used * (gain - plain * adds) > (1 - used) * plain * asking
+        if pays:
+            tokens += used * (gain - tokens)
+            seconds = used * adds + (1 - used) * (asking + seconds)
+        nodes.append(int(option.nodes[size]) if pays else 0)
         later = max(later, rate)
     return (batch + tokens) / (base + seconds), [nodes[::-1]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,10 +17,12 @@ from headstart.pacing.constants import (
     HORIZON_STEPS,
     MIN_TIME_SHARE,
     NEW_SOURCE_SHARE,
+    PRECISION,
     PRIOR_ROUNDS,
     REFRESH_STEPS,
     RUNNING_SHARE,
     SETTLED_STEPS,
+    UNKNOWN_COST,
 )
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import DraftOption, choose
@@ -76,7 +79,8 @@ class Group:
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
         self._resting = _Resting(0, 0, {})
         self._held = self._holds = 0
-        self._usual = 1  # steps for which decisions on a lone row stand, about
+        self._usual = 1  # steps for which the last decision on a lone row was to stand, about
+        self._often = 1.0  # chance that a lone row's step has a draft
         self._unjudged = 0  # drafts that a decision on a lone row has still to stand for
         self._deciding = [0.0, 0.0]  # seconds of a decision, on a lone row and a batch; 0 while nobody has timed one
         # Of a reproducible row, whose text a clock must not change, a decision is never timed
@@ -113,12 +117,12 @@ class Group:
         self._reading.pop(request, None)
         self._holds = 0
 
-    def judged_alone(self, *, read: bool = False) -> None:
+    def judged_alone(self, *, news: bool = False) -> None:
         """A draft was judged, or a source has read what it had not. If the last decision was one on a lone row, it
-        stands until the last of a few drafts, and no longer where something was read."""
+        stands until the last of a few drafts, and no longer where there are news: something was read, or on trial."""
         if len(self._decided[1]) == 1:
             self._unjudged -= 1
-            if read or self._unjudged <= 0:
+            if news or self._unjudged <= 0:
                 self._holds = 0
 
     def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> GroupPlan:
@@ -150,18 +154,23 @@ class Group:
         limit: a small model's step takes little longer than a decision. One on a lone row stands until some drafts were
         judged, at most a few."""
         several, drafts = batch > 1, any(budget.nodes for budget in self._decided[1])
-        known = self._deciding[several] or seconds
+        # The first may have been interrupted, and so may any other
+        known = self._deciding[several] or min(seconds, UNKNOWN_COST * self.costs.step_now(batch))
         known = self._deciding[several] = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
-        share = self._usual = self.steps_for(known, batch)
-        if self._holds:  # after a trial, and before the next part of a text, comes a decision
+        share = self.steps_for(known, batch)
+        if self._holds:  # after a lone row's trial comes a decision
             self._holds = max(self._holds, min(share, REFRESH_STEPS if drafts else HORIZON_STEPS) - 1)
-        self._unjudged = max(self._few, min(share, SETTLED_STEPS))
-        stands = self._holds if several or not drafts else min(self._holds, self._unjudged - 1)
-        self.deciding_share = seconds / (1 + stands)
+        stands = 1.0 + self._holds
+        if not several:
+            self._unjudged = max(self._few, min(share, SETTLED_STEPS))
+            if drafts:
+                stands = max(1.0, min(stands, self._unjudged / self._often))
+            self._usual = min(round(stands), REFRESH_STEPS)
+        self.deciding_share = seconds / stands
 
     def _decision(self, batch: int) -> float:
-        """Seconds of a decision, as costs are: without the level that all of them share."""
-        deciding = self._deciding[batch > 1]
+        """Seconds of a decision on a batch, as costs are: without the level that all of them share."""
+        deciding = self._deciding[True] if batch > 1 else 0.0
         return deciding * self.costs.step(batch, self.costs.rows(batch)) / self.costs.step_now(batch)
 
     def refund(self, step: Step) -> None:
@@ -176,11 +185,13 @@ class Group:
         """Budgets of the steps in which nothing is on trial, and by request the source that is on trial in the coming
         one."""
         sampled = [not row.sampling.greedy for row, _ in rows]
-        steps = REFRESH_STEPS if len(rows) > 1 else max(1, min(self._usual, REFRESH_STEPS))  # that it stands, about
+        steps = REFRESH_STEPS if len(rows) > 1 else self._usual  # for which it stands, about
         options = [self._options(row, state, steps) for row, state in rows]
         choice = choose(options, self.costs, batch=batch, extra=extra, sampled=sampled, rate=self._rate)
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held, self._decision(batch))
+        used = [each.coverage for each, nodes in zip(options[0], choice.nodes[0], strict=True) if nodes]
+        self._often = max(max(used, default=1.0), PRECISION)
         states = [state for _, state in rows]
         every = max(1, round(verdict.interval_steps))
         if (batch, every) != self._resting[:2]:  # which moves with the costs that the reasons name
@@ -199,7 +210,7 @@ class Group:
         return standing, tried
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
-        """Further steps for which these budgets stand: deciding costs as much as a tenth of a small model's step.
+        """Further steps for which these budgets stand: deciding costs as much as a fifth of a small model's step.
 
         A batch's drafts, and what is drafted after a trial, stand for one step more with every two rows. Those of a
         lone row stand until drafts were judged: where an n-gram finds nothing, there is nothing new to decide on.
@@ -232,6 +243,7 @@ class Group:
                 fit = int(nodes.searchsorted(room, side="right"))
                 nodes, depths, gains = nodes[:fit], depths[:fit], gains[:fit]
             option = DraftOption(place, belief.coverage(steps), nodes, depths, gains, rounds < PRIOR_ROUNDS)
+            option.asked = belief.prior.answers >= PRIOR_ROUNDS
             unread = length - state.read[place] - 2  # a draft always has a token or two to read
             if unread > 0:
                 option.backlog = self.costs.read(place) * unread
@@ -263,29 +275,24 @@ class Group:
         resting: _Resting,
     ) -> Budget:
         if any(nodes):
-
-            def make(chances: Sequence[float]) -> Budget:
-                return self._drafting(options, nodes, sampled, chances)
-
-            return state.budget_of(nodes, make)
+            reason = state.reason_of(nodes, partial(self._words, options, nodes))
+            named = dict(zip(self._names, nodes, strict=True))
+            gains = self._expected_gain(options, nodes, sampled) if len(nodes) > 1 else {}
+            return Budget(max(nodes), reason, named, gains)
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
         useful = [
             round(state.beliefs[place].chance, 2)
             for place in able
             if self._probe.can_pay(place, resting.batch, sampled)
         ]
-        reason = tuple(able or range(len(nodes))), max(useful, default=None), sampled
-        return resting.budgets.get(reason) or resting.budgets.setdefault(reason, self._rest(*reason, resting))
+        resting_for = tuple(able or range(len(nodes))), max(useful, default=None), sampled
+        known = resting.budgets.get(resting_for)
+        return known or resting.budgets.setdefault(resting_for, self._rest(*resting_for, resting))
 
-    def _drafting(
-        self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool, chances: Sequence[float]
-    ) -> Budget:
-        parts = [
-            (self._names[place], nodes[place], chances[place]) for place, each in enumerate(options) if len(each.nodes)
-        ]
-        most, named = max(nodes), dict(zip(self._names, nodes, strict=True))
-        gains = self._expected_gain(options, nodes, sampled) if len(nodes) > 1 else {}
-        return Budget(most, drafting(most, parts), named, gains)
+    def _words(self, options: Sequence[DraftOption], nodes: Sequence[int], chances: Sequence[float]) -> str:
+        """Why so many nodes. chances: that the next guess of each source is accepted."""
+        able = [place for place, option in enumerate(options) if len(option.nodes)]
+        return drafting(max(nodes), [(self._names[place], nodes[place], chances[place]) for place in able])
 
     def _rest(self, places: tuple[int, ...], chance: float | None, sampled: bool, resting: _Resting) -> Budget:
         """No drafts, because of what the smallest one of the cheapest of these sources takes.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headstart.pacing.belief import Belief
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
-from headstart.types import Budget, Draft, Step
+from headstart.types import Draft, Step
 
 if TYPE_CHECKING:
     from headstart.pacing.group import Group
@@ -35,7 +35,7 @@ class RowState:
         self.beliefs = [Belief(prior) for prior in group.priors]
         self.read = [0] * len(self.beliefs)
         self._length = len(row.tokens)  # of the text that the beliefs have drifted for
-        self._told: tuple[Any, Budget] = (None, Budget())
+        self._told: tuple[Any, str] = (None, "")
         self.able = [source.may_draft is None or source.may_draft(row) for source in sources]
         """By source, whether it may be asked: the same for all rows of a request."""
 
@@ -46,9 +46,9 @@ class RowState:
                 belief.drift(length - self._length)
             self._length = length
 
-    def budget_of(self, nodes: Sequence[int], make: Callable[[list[float]], Budget]) -> Budget:
-        """The last budget, where it is of as many nodes by source and its reason is nearly true: chances of the same
-        tenth are no news, and to put them in words takes a tenth of a decision's time. Else a new one.
+    def reason_of(self, nodes: Sequence[int], make: Callable[[list[float]], str]) -> str:
+        """The last reason, where it is of as many nodes by source and nearly true: chances of the same tenth are no
+        news, and to put them in words takes a tenth of a decision's time. Else a new one.
 
         make: from the chance that the next guess of each source is accepted.
         """
@@ -71,7 +71,7 @@ class RowState:
             unused = [self._learn_unused(other, step, sources) for other in step.draft.passed_over]
             asked = self._learn_used(step, sources)
             if asked.unread or len(step.draft) or any(unused):
-                self.group.judged_alone(read=asked.unread > 0)
+                self.group.judged_alone(news=asked.unread > 0 or tried is not None)
             if tried is not None and step.draft.source == sources[tried].name:
                 self.group.refund(step)
             if tried is not None:
