@@ -163,7 +163,7 @@ RULE = [
      keeps_the_distribution_of_chains),
     ("the residual forgets the weight", "np.maximum(weight * distribution", "np.maximum(distribution",
      keeps_the_distribution_of_chains),
-    ("a rejected child leaves the distribution as it was", "rest /= total", "rest = distribution",
+    ("a rejected child leaves the distribution as it was", "weight)), rest", "weight)), distribution",
      keeps_the_distribution_of_siblings),
     ("a rejected child leaves the weight as it was", "total / (total + (1 - weight))", "weight",
      keeps_the_distribution_of_chains),

@@ -1,4 +1,4 @@
-"""The compiled softmax is that of float64 within float32's rounding, and each row is computed alone."""
+"""The compiled softmax, and what is left of it, are those of float64 within float32's rounding; each row is alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from support.bounds import runs_within_bounds
 
 from headstart.rule import softmax as module
+from headstart.rule.drafted import PartialDistribution
 from headstart.rule.softmax import Compiled, InTorch, softmax
+from headstart.rule.verify import _shared, left
 
 ROUNDED = 1e-5
 """Relative: a unit in the last place of logits of a hundred is 8e-6 of what it is the logarithm of."""
@@ -95,6 +97,55 @@ def test_more_than_compiled_code_finds_are_torchs(compiled: Compiled) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("size", [2, 17, 256, 300, 8192, 50_001])
+@pytest.mark.parametrize("part", [False, True], ids=["whole", "a part"])
+def test_what_is_left_is_that_of_float64(compiled: Compiled, size: int, part: bool) -> None:
+    """The differences are NumPy's to the bit, and their sum is nearer to the true one than float32 can say."""
+    rng = np.random.default_rng(size)
+    p = softmax().distributions(logits(size)[:1], [1.0])[0]
+    tokens = rng.permutation(size)[: size // 2 + 1] if part else None  # in an order of its own
+    q = rng.random(size if tokens is None else len(tokens)).astype(np.float32)
+    q = q / q.sum()
+    q[0] = 0
+    for weight in (1, np.float32(0.3), 0.7):
+        found = compiled.left(p, weight, q, tokens)
+        assert found is not None
+        covered = q if tokens is None else PartialDistribution(tokens, q).over(size)
+        differences = np.maximum(np.float32(weight) * p - covered, 0)
+        total = differences.sum(dtype=np.float64)
+        assert found[1] == pytest.approx(total, rel=1e-12)
+        np.testing.assert_array_equal(found[0], differences * np.float32(1 / found[1]))
+        rest, sum_ = left(p, weight, q if tokens is None else PartialDistribution(tokens, q))
+        assert np.array_equal(rest, found[0])
+        assert sum_ == found[1]
+        np.testing.assert_allclose(rest, _shared(differences)[0], rtol=1e-5)
+
+
+def test_where_nothing_is_left_the_sum_is_none(compiled: Compiled) -> None:
+    """So that the rule can tell: not a rest of rounding."""
+    p = softmax().distributions(logits(3000)[:1], [1.0])[0]
+    backwards = np.arange(3000)[::-1].copy()
+    for q, tokens in ((p, None), (p[::-1].copy(), backwards)):
+        found = compiled.left(p, 1, q, tokens)
+        assert found is not None
+        assert found[1] == 0
+        assert not found[0].any()
+
+
+def test_what_compiled_code_does_not_take_is_numpys(compiled: Compiled) -> None:
+    p = np.full(8, 0.125, np.float32)
+    q, tokens = np.array([0.5, 0.5], np.float32), np.array([7, 2])
+    assert compiled.left(p, 1, q.astype(np.float64), tokens) is None
+    assert compiled.left(p[::2], 1, q, tokens // 2) is None
+    assert compiled.left(p, 1, q, tokens.astype(np.int32)) is None
+    assert compiled.left(p, 1, q, None) is None
+    for outside in (8, -1):
+        assert compiled.left(p, 1, q, np.array([7, outside])) is None
+    rest, total = left(p, 1, PartialDistribution(tokens, q.astype(np.float64)))
+    assert total == 0.75
+    np.testing.assert_allclose(rest, [1 / 6, 1 / 6, 0, 1 / 6, 1 / 6, 1 / 6, 1 / 6, 0], rtol=1e-6)
+
+
 def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Path) -> None:
     main = """
     #include "softmax.cpp"
@@ -106,6 +157,11 @@ def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Pat
             x[size] = -3;
             headstart_softmax(x.data(), 2, size, temperatures.data(), p.data());
             if (headstart_likeliest(x.data(), 2, size, 3, columns.data(), scores.data()) != size >= 3) return 1;
+            std::vector<float> q(size, 0.1f), part(1, 0.1f), rest(size);
+            std::vector<int64_t> last(1, size - 1), outside(1, size);
+            if (headstart_left(p.data(), size, 1, q.data(), nullptr, size, rest.data()) < 0) return 2;
+            if (headstart_left(p.data(), size, 1, part.data(), last.data(), 1, rest.data()) < 0) return 3;
+            if (headstart_left(p.data(), size, 1, part.data(), outside.data(), 1, rest.data()) != -1) return 4;
         }
     }"""
     runs_within_bounds(main, module._SOURCE.parent, tmp_path)

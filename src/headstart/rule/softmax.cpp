@@ -1,4 +1,5 @@
-// Softmax of rows of logits, and their likeliest tokens: what of a distribution takes as long as the vocabulary is wide.
+// Softmax of rows of logits, their likeliest tokens, and what a rejected token leaves: what of a distribution takes as long as
+// the vocabulary is wide.
 //
 // A forward has just read all of the model, so that little else is left in the caches: one short piece of code is worth more
 // here than fast parts. Each row is computed alone, in an order that its width alone decides.
@@ -132,4 +133,38 @@ extern "C" bool headstart_likeliest(const float *logits, int64_t rows, int64_t s
         for (int k = 0; k < count; ++k) scores[k] = static_cast<float>(static_cast<double>(logits[columns[k]] - top) - all);
     }
     return true;
+}
+
+// rest [size]: max(weight * p - q, 0), divided by its sum if that is not 0. Returns the sum; -1 where a token is no place of p.
+// tokens [width]: of q's weights, their places in p; null where q [size] has one for each.
+extern "C" double headstart_left(const float *p, int64_t size, float weight, const float *q, const int64_t *tokens, int64_t width, float *rest) {
+    double sums[LANES] = {};
+    const auto add = [&](int64_t from, int64_t end) {
+        int64_t i = from;
+        for (; i + LANES <= end; i += LANES)
+            for (int j = 0; j < LANES; ++j) sums[j] += rest[i + j];
+        for (int j = 0; i + j < end; ++j) sums[j] += rest[i + j];
+    };
+    for (int64_t from = 0; from < size; from += BLOCK) {
+        const int64_t end = std::min(from + BLOCK, size);
+        for (int64_t i = from; i < end; ++i) rest[i] = weight * p[i];
+        if (tokens) continue;
+        for (int64_t i = from; i < end; ++i) rest[i] = rest[i] > q[i] ? rest[i] - q[i] : 0.0f;
+        add(from, end);
+    }
+    if (tokens) {
+        for (int64_t k = 0; k < width; ++k) {
+            const int64_t at = tokens[k];
+            if (at < 0 || at >= size) return -1;
+            rest[at] = rest[at] > q[k] ? rest[at] - q[k] : 0.0f;
+        }
+        add(0, size);
+    }
+    double sum = 0;
+    for (const double each : sums) sum += each;
+    if (sum > 0) {
+        const auto share = static_cast<float>(1 / sum);
+        for (int64_t i = 0; i < size; ++i) rest[i] *= share;
+    }
+    return sum;
 }

@@ -1,5 +1,5 @@
-"""Softmax of rows of logits on the host, and their likeliest tokens: compiled code, or torch where there is no C++
-compiler. The two round differently, by a few units in the last place."""
+"""Softmax of rows of logits on the host, their likeliest tokens, and what a rejected token leaves of one: compiled
+code, or torch and NumPy where there is no C++ compiler. The two round differently, by a few units in the last place."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ class Softmax(Protocol):
         NaN for a row that has no distribution."""
         ...
 
+    def left(
+        self, p: NDArray[Any], weight: Any, q: NDArray[Any], tokens: NDArray[np.int64] | None
+    ) -> tuple[NDArray[Any], float] | None:
+        """max(weight * p - q, 0) [V], divided by its sum if that is not 0, and the sum. tokens [W]: of q's weights,
+        where they are of a part of the vocabulary. None where `verify.left` must compute it itself."""
+        ...
+
 
 class InTorch:
     """The same by tensor operations."""
@@ -47,17 +54,24 @@ class InTorch:
         chances, places = torch.from_numpy(x).softmax(-1).topk(min(count, x.shape[1]))
         return places.tolist(), chances.log().tolist()
 
+    def left(self, *_: Any) -> None:
+        """It is NumPy's."""
+
 
 class Compiled:
     """The functions of a compiled library."""
 
     def __init__(self, library: Any) -> None:
         self._softmax, self._likeliest = library.headstart_softmax, library.headstart_likeliest
+        self._left = library.headstart_left
         rows = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._softmax.argtypes = (*rows, ctypes.c_void_p, ctypes.c_void_p)
         self._softmax.restype = None
         self._likeliest.argtypes = (*rows, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         self._likeliest.restype = ctypes.c_bool
+        q_and_rest = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+        self._left.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, *q_and_rest)
+        self._left.restype = ctypes.c_double
 
     def distributions(self, x: NDArray[np.float32], temperatures: Sequence[float]) -> NDArray[np.float32]:
         p = np.empty_like(x)
@@ -71,6 +85,23 @@ class Compiled:
         if not self._likeliest(_address(x), *x.shape, count, _address(columns), _address(scores)):
             return InTorch().likeliest(x, count)
         return columns.tolist(), scores.tolist()
+
+    def left(
+        self, p: NDArray[Any], weight: Any, q: NDArray[Any], tokens: NDArray[np.int64] | None
+    ) -> tuple[NDArray[Any], float] | None:
+        width = len(p if tokens is None else tokens)
+        if not (_readable(p, np.float32) and _readable(q, np.float32) and len(q) == width):
+            return None
+        if not (tokens is None or _readable(tokens, np.int64)):
+            return None
+        rest = np.empty_like(p)
+        places = None if tokens is None else _address(tokens)
+        total: float = self._left(_address(p), len(p), weight, _address(q), places, len(q), _address(rest))
+        return None if total < 0 else (rest, total)
+
+
+def _readable(array: NDArray[Any], dtype: type) -> bool:
+    return array.dtype == dtype and array.flags.c_contiguous
 
 
 def _address(array: NDArray[Any]) -> int:
