@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from support.bounds import runs_within_bounds
 
 from headstart.rule import softmax as module
-from headstart.rule.drafted import PartialDistribution
+from headstart.rule.drafted import Known, PartialDistribution
 from headstart.rule.softmax import Compiled, InTorch, softmax
 from headstart.rule.verify import _shared, left
 
@@ -110,12 +110,12 @@ def test_what_is_left_is_that_of_float64(compiled: Compiled, size: int, part: bo
     for weight in (1, np.float32(0.3), 0.7):
         found = compiled.left(p, weight, q, tokens)
         assert found is not None
-        covered = q if tokens is None else PartialDistribution(tokens, q).over(size)
+        covered = q if tokens is None else PartialDistribution(Known(tokens), q).over(size)
         differences = np.maximum(np.float32(weight) * p - covered, 0)
         total = differences.sum(dtype=np.float64)
         assert found[1] == pytest.approx(total, rel=1e-12)
         np.testing.assert_array_equal(found[0], differences * np.float32(1 / found[1]))
-        rest, sum_ = left(p, weight, q if tokens is None else PartialDistribution(tokens, q))
+        rest, sum_ = left(p, weight, q if tokens is None else PartialDistribution(Known(tokens), q))
         assert np.array_equal(rest, found[0])
         assert sum_ == found[1]
         np.testing.assert_allclose(rest, _shared(differences)[0], rtol=1e-5)
@@ -141,7 +141,7 @@ def test_what_compiled_code_does_not_take_is_numpys(compiled: Compiled) -> None:
     assert compiled.left(p, 1, q, None) is None
     for outside in (8, -1):
         assert compiled.left(p, 1, q, np.array([7, outside])) is None
-    rest, total = left(p, 1, PartialDistribution(tokens, q.astype(np.float64)))
+    rest, total = left(p, 1, PartialDistribution(Known(tokens), q.astype(np.float64)))
     assert total == 0.75
     np.testing.assert_allclose(rest, [1 / 6, 1 / 6, 0, 1 / 6, 1 / 6, 1 / 6, 1 / 6, 0], rtol=1e-6)
 

@@ -134,7 +134,7 @@ def left(
     """What a rejected child leaves of its parent's distribution: S = sum(max(weight * p - q, 0)), and what is summed,
     divided by S unless that is 0."""
     if isinstance(covered, PartialDistribution):
-        found = softmax().left(distribution, weight, covered.weights, covered.tokens)
+        found = softmax().left(distribution, weight, covered.weights, covered.known.tokens)
         return found or _shared(covered.taken_from(weight * distribution))
     found = softmax().left(distribution, weight, covered, None)
     return found or _shared(np.maximum(weight * distribution - covered, 0))
