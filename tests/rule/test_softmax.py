@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from support.bounds import runs_within_bounds
 
+from headstart.drafters.growing.tree import distributions_of_children
 from headstart.rule import softmax as module
 from headstart.rule.drafted import Known, PartialDistribution
 from headstart.rule.softmax import Compiled, InTorch, softmax
@@ -121,6 +122,24 @@ def test_what_is_left_is_that_of_float64(compiled: Compiled, size: int, part: bo
         np.testing.assert_allclose(rest, _shared(differences)[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("size", [2, 17, 300, 8192])
+def test_siblings_are_drawn_without_their_elders(compiled: Compiled, size: int) -> None:
+    """Two families, of which the second is a child alone."""
+    q, other = softmax().distributions(logits(size)[:3:2], [1.0, 1.0])
+    columns = np.argsort(-q)[: min(4, size - 1)].tolist()
+    found = compiled.siblings([q, *[None] * (len(columns) - 1), other], [*columns, 1])
+    assert found is not None
+    rest = q.astype(np.float64)
+    for row, column in zip(found[:-1], columns, strict=True):
+        np.testing.assert_allclose(row, rest / rest.sum(), rtol=1e-5, atol=1e-12)
+        rest[column] = 0
+    assert np.array_equal(found[0], q)
+    assert np.array_equal(found[-1], other)
+    assert compiled.siblings([q.astype(np.float64)], [0]) is None
+    in_numpy = distributions_of_children(q, columns)
+    np.testing.assert_allclose(found[:-1], in_numpy, rtol=1e-5, atol=1e-12)
+
+
 def test_where_nothing_is_left_the_sum_is_none(compiled: Compiled) -> None:
     """So that the rule can tell: not a rest of rounding."""
     p = softmax().distributions(logits(3000)[:1], [1.0])[0]
@@ -159,6 +178,8 @@ def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Pat
             if (headstart_likeliest(x.data(), 2, size, 3, columns.data(), scores.data()) != size >= 3) return 1;
             std::vector<float> q(size, 0.1f), part(1, 0.1f), rest(size);
             std::vector<int64_t> last(1, size - 1), outside(1, size);
+            const float *families[2] = {q.data(), nullptr};
+            headstart_siblings(families, last.data(), 2, size, p.data());
             if (headstart_left(p.data(), size, 1, q.data(), nullptr, size, rest.data()) < 0) return 2;
             if (headstart_left(p.data(), size, 1, part.data(), last.data(), 1, rest.data()) < 0) return 3;
             if (headstart_left(p.data(), size, 1, part.data(), outside.data(), 1, rest.data()) != -1) return 4;

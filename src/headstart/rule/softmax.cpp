@@ -67,6 +67,17 @@ float exponentials(const float *__restrict x, int64_t size, float temperature, f
     return sums[0];
 }
 
+void add(const float *x, int64_t size, double *sums) {
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES)
+        for (int j = 0; j < LANES; ++j) sums[j] += x[i + j];
+    for (int j = 0; i + j < size; ++j) sums[j] += x[i + j];
+}
+
+void multiply(float *x, int64_t size, float factor) {
+    for (int64_t i = 0; i < size; ++i) x[i] *= factor;
+}
+
 }  // namespace
 
 // p [rows, size]: the softmax of each row of logits / temperature. NaN throughout where a logit is NaN or +inf, or all are -inf.
@@ -138,19 +149,13 @@ extern "C" bool headstart_likeliest(const float *logits, int64_t rows, int64_t s
 // rest [size]: max(weight * p - q, 0), divided by its sum if that is not 0. Returns the sum; -1 where a token is no place of p.
 // tokens [width]: of q's weights, their places in p; null where q [size] has one for each.
 extern "C" double headstart_left(const float *p, int64_t size, float weight, const float *q, const int64_t *tokens, int64_t width, float *rest) {
-    double sums[LANES] = {};
-    const auto add = [&](int64_t from, int64_t end) {
-        int64_t i = from;
-        for (; i + LANES <= end; i += LANES)
-            for (int j = 0; j < LANES; ++j) sums[j] += rest[i + j];
-        for (int j = 0; i + j < end; ++j) sums[j] += rest[i + j];
-    };
+    double sums[LANES] = {}, sum = 0;
     for (int64_t from = 0; from < size; from += BLOCK) {
         const int64_t end = std::min(from + BLOCK, size);
         for (int64_t i = from; i < end; ++i) rest[i] = weight * p[i];
         if (tokens) continue;
         for (int64_t i = from; i < end; ++i) rest[i] = rest[i] > q[i] ? rest[i] - q[i] : 0.0f;
-        add(from, end);
+        add(rest + from, end - from, sums);
     }
     if (tokens) {
         for (int64_t k = 0; k < width; ++k) {
@@ -158,13 +163,23 @@ extern "C" double headstart_left(const float *p, int64_t size, float weight, con
             if (at < 0 || at >= size) return -1;
             rest[at] = rest[at] > q[k] ? rest[at] - q[k] : 0.0f;
         }
-        add(0, size);
+        add(rest, size, sums);
     }
-    double sum = 0;
     for (const double each : sums) sum += each;
-    if (sum > 0) {
-        const auto share = static_cast<float>(1 / sum);
-        for (int64_t i = 0; i < size; ++i) rest[i] *= share;
-    }
+    if (sum > 0) multiply(rest, size, static_cast<float>(1 / sum));
     return sum;
+}
+
+// rows [count, size]: of siblings, what each was drawn from. Row i is q[i]; where that is null, it is the row before without the
+// column of the sibling before, divided by its sum.
+extern "C" void headstart_siblings(const float *const *q, const int64_t *columns, int64_t count, int64_t size, float *rows) {
+    for (int64_t k = 0; k < count; ++k, rows += size) {
+        std::memcpy(rows, q[k] ? q[k] : rows - size, size * sizeof *rows);
+        if (q[k]) continue;
+        rows[columns[k - 1]] = 0;
+        double sums[LANES] = {}, sum = 0;
+        add(rows, size, sums);
+        for (const double each : sums) sum += each;
+        multiply(rows, size, static_cast<float>(1 / sum));
+    }
 }

@@ -40,6 +40,11 @@ class Softmax(Protocol):
         where they are of a part of the vocabulary. None where `verify.left` must compute it itself."""
         ...
 
+    def siblings(self, q: Sequence[NDArray[Any] | None], columns: Sequence[int]) -> NDArray[Any] | None:
+        """What each node of some families was drawn from [N, W]. q: of a first child, the distribution [W]; None for a
+        child after it, which is drawn without the columns of those before it. None where that is left to NumPy."""
+        ...
+
 
 class InTorch:
     """The same by tensor operations."""
@@ -57,6 +62,9 @@ class InTorch:
     def left(self, *_: Any) -> None:
         """It is NumPy's."""
 
+    def siblings(self, *_: Any) -> None:
+        """They are NumPy's."""
+
 
 class Compiled:
     """The functions of a compiled library."""
@@ -72,6 +80,9 @@ class Compiled:
         q_and_rest = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
         self._left.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, *q_and_rest)
         self._left.restype = ctypes.c_double
+        self._siblings = library.headstart_siblings
+        self._siblings.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+        self._siblings.restype = None
 
     def distributions(self, x: NDArray[np.float32], temperatures: Sequence[float]) -> NDArray[np.float32]:
         p = np.empty_like(x)
@@ -98,6 +109,15 @@ class Compiled:
         places = None if tokens is None else _address(tokens)
         total: float = self._left(_address(p), len(p), weight, _address(q), places, len(q), _address(rest))
         return None if total < 0 else (rest, total)
+
+    def siblings(self, q: Sequence[NDArray[Any] | None], columns: Sequence[int]) -> NDArray[Any] | None:
+        first = q[0]
+        if first is None or not all(each is None or _readable(each, np.float32) for each in q):
+            return None
+        rows = np.empty((len(q), len(first)), np.float32)
+        given = (ctypes.c_void_p * len(q))(*[None if each is None else _address(each) for each in q])
+        self._siblings(given, (ctypes.c_int64 * len(q))(*columns), *rows.shape, _address(rows))
+        return rows
 
 
 def _readable(array: NDArray[Any], dtype: type) -> bool:
