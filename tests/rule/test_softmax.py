@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,20 @@ def test_siblings_are_drawn_without_their_elders(compiled: Compiled, size: int) 
     np.testing.assert_allclose(found[:-1], in_numpy, rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_sums_and_the_least_are_numpys(compiled: Compiled, kind: type) -> None:
+    for size in (1, 17, 300, 8192):
+        q = np.random.default_rng(size).random((3, size)).astype(kind)
+        least, sums = compiled.sums(q)
+        assert least == q.min()
+        np.testing.assert_allclose(sums, q.sum(1, dtype=np.float64), rtol=1e-12)
+        q[1, size // 2] = np.nan
+        assert math.isnan(compiled.sums(q)[0])
+        assert math.isnan(compiled.sums(q)[1][1])
+        q[1, size // 2] = -1
+        assert compiled.sums(q)[0] == -1
+
+
 def test_where_nothing_is_left_the_sum_is_none(compiled: Compiled) -> None:
     """So that the rule can tell: not a rest of rounding."""
     p = softmax().distributions(logits(3000)[:1], [1.0])[0]
@@ -178,6 +193,8 @@ def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Pat
             if (headstart_likeliest(x.data(), 2, size, 3, columns.data(), scores.data()) != size >= 3) return 1;
             std::vector<float> q(size, 0.1f), part(1, 0.1f), rest(size);
             std::vector<int64_t> last(1, size - 1), outside(1, size);
+            double sums[2];
+            if (headstart_sums(x.data(), 2, size, sums) != -3) return 5;
             const float *families[2] = {q.data(), nullptr};
             headstart_siblings(families, last.data(), 2, size, p.data());
             if (headstart_left(p.data(), size, 1, q.data(), nullptr, size, rest.data()) < 0) return 2;

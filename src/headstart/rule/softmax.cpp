@@ -183,3 +183,26 @@ extern "C" void headstart_siblings(const float *const *q, const int64_t *columns
         multiply(rows, size, static_cast<float>(1 / sum));
     }
 }
+
+// The least number of x [rows, size], and the sum of each row; NaN where there is one.
+extern "C" float headstart_sums(const float *x, int64_t rows, int64_t size, double *found) {
+    float lanes[WIDE];
+    std::fill(lanes, lanes + WIDE, INFINITY);
+    int bad = 0;
+    for (int64_t r = 0; r < rows; ++r, x += size) {
+        double sums[LANES] = {}, sum = 0;
+        for (int64_t from = 0; from < size; from += BLOCK) {
+            const float *block = x + from;
+            const int64_t length = std::min(BLOCK, size - from);
+            add(block, length, sums);
+            int64_t i = 0;
+            for (; i + WIDE <= length; i += WIDE)
+                for (int j = 0; j < WIDE; ++j) lanes[j] = block[i + j] < lanes[j] ? block[i + j] : lanes[j];
+            for (int j = 0; i + j < length; ++j) lanes[j] = block[i + j] < lanes[j] ? block[i + j] : lanes[j];
+        }
+        for (const double each : sums) sum += each;
+        bad |= sum != sum;
+        found[r] = sum;
+    }
+    return bad ? NAN : *std::min_element(lanes, lanes + WIDE);
+}

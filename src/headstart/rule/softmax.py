@@ -45,6 +45,10 @@ class Softmax(Protocol):
         child after it, which is drawn without the columns of those before it. None where that is left to NumPy."""
         ...
 
+    def sums(self, q: NDArray[Any]) -> tuple[float, list[float]]:
+        """The least weight of q [N, W], NaN if one is, and the sum of each row."""
+        ...
+
 
 class InTorch:
     """The same by tensor operations."""
@@ -65,6 +69,9 @@ class InTorch:
     def siblings(self, *_: Any) -> None:
         """They are NumPy's."""
 
+    def sums(self, q: NDArray[Any]) -> tuple[float, list[float]]:
+        return q.item(q.argmin()), np.add.reduce(q, 1).tolist()
+
 
 class Compiled:
     """The functions of a compiled library."""
@@ -83,6 +90,8 @@ class Compiled:
         self._siblings = library.headstart_siblings
         self._siblings.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
         self._siblings.restype = None
+        self._sums = library.headstart_sums
+        self._sums.argtypes, self._sums.restype = (*rows, ctypes.c_void_p), ctypes.c_float
 
     def distributions(self, x: NDArray[np.float32], temperatures: Sequence[float]) -> NDArray[np.float32]:
         p = np.empty_like(x)
@@ -118,6 +127,12 @@ class Compiled:
         given = (ctypes.c_void_p * len(q))(*[None if each is None else _address(each) for each in q])
         self._siblings(given, (ctypes.c_int64 * len(q))(*columns), *rows.shape, _address(rows))
         return rows
+
+    def sums(self, q: NDArray[Any]) -> tuple[float, list[float]]:
+        if not _readable(q, np.float32):
+            return InTorch().sums(q)
+        found = (ctypes.c_double * len(q))()
+        return self._sums(_address(q), *q.shape, found), found[:]
 
 
 def _readable(array: NDArray[Any], dtype: type) -> bool:

@@ -147,11 +147,11 @@ class GrowingTree:
     def distributions(self) -> NDArray[Any]:
         """Of drawn nodes, the distribution that each was drawn from given its elder siblings, in the order of the draft
         [N, W]."""
-        q, before = list[NDArray[Any] | None](), -2
+        drawn, before = list[NDArray[Any] | None](), -2
         for node in self._nodes:
-            q.append(None if node.parent == before else node.distribution)
+            drawn.append(None if node.parent == before else node.distribution)
             before = node.parent
-        found = softmax().siblings(q, [node.column for node in self._nodes])
+        found = softmax().siblings(drawn, [node.column for node in self._nodes])
         if found is not None:
             return found
         first = self._nodes[0].distribution
