@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from support.bounds import runs_within_bounds
 
 from headstart.drafters.growing.tree import distributions_of_children
-from headstart.rule import softmax as module
+from headstart.rule import rest as rest_module
 from headstart.rule.drafted import Known, PartialDistribution
 from headstart.rule.softmax import Compiled, InTorch, softmax
 from headstart.rule.verify import _shared, left
@@ -110,7 +110,7 @@ def test_what_is_left_is_that_of_float64(compiled: Compiled, size: int, part: bo
     q = q / q.sum()
     q[0] = 0
     for weight in (1, np.float32(0.3), 0.7):
-        found = compiled.left(p, weight, q, tokens)
+        found = rest_module.left(p, weight, q, tokens)
         assert found is not None
         covered = q if tokens is None else PartialDistribution(Known(tokens), q).over(size)
         differences = np.maximum(np.float32(weight) * p - covered, 0)
@@ -160,7 +160,7 @@ def test_where_nothing_is_left_the_sum_is_none(compiled: Compiled) -> None:
     p = softmax().distributions(logits(3000)[:1], [1.0])[0]
     backwards = np.arange(3000)[::-1].copy()
     for q, tokens in ((p, None), (p[::-1].copy(), backwards)):
-        found = compiled.left(p, 1, q, tokens)
+        found = rest_module.left(p, 1, q, tokens)
         assert found is not None
         assert found[1] == 0
         assert not found[0].any()
@@ -169,12 +169,12 @@ def test_where_nothing_is_left_the_sum_is_none(compiled: Compiled) -> None:
 def test_what_compiled_code_does_not_take_is_numpys(compiled: Compiled) -> None:
     p = np.full(8, 0.125, np.float32)
     q, tokens = np.array([0.5, 0.5], np.float32), np.array([7, 2])
-    assert compiled.left(p, 1, q.astype(np.float64), tokens) is None
-    assert compiled.left(p[::2], 1, q, tokens // 2) is None
-    assert compiled.left(p, 1, q, tokens.astype(np.int32)) is None
-    assert compiled.left(p, 1, q, None) is None
+    assert rest_module.left(p, 1, q.astype(np.float64), tokens) is None
+    assert rest_module.left(p[::2], 1, q, tokens // 2) is None
+    assert rest_module.left(p, 1, q, tokens.astype(np.int32)) is None
+    assert rest_module.left(p, 1, q, None) is None
     for outside in (8, -1):
-        assert compiled.left(p, 1, q, np.array([7, outside])) is None
+        assert rest_module.left(p, 1, q, np.array([7, outside])) is None
     rest, total = left(p, 1, PartialDistribution(Known(tokens), q.astype(np.float64)))
     assert total == 0.75
     np.testing.assert_allclose(rest, [1 / 6, 1 / 6, 0, 1 / 6, 1 / 6, 1 / 6, 1 / 6, 0], rtol=1e-6)
@@ -202,4 +202,4 @@ def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Pat
             if (headstart_left(p.data(), size, 1, part.data(), outside.data(), 1, rest.data()) != -1) return 4;
         }
     }"""
-    runs_within_bounds(main, module._SOURCE.parent, tmp_path)
+    runs_within_bounds(main, rest_module.SOURCE.parent, tmp_path)

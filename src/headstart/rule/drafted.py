@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from headstart.types import Draft
 
@@ -70,6 +69,6 @@ def drafted_distributions(draft: Draft) -> Sequence[NDArray[Any] | PartialDistri
 
 
 @lru_cache(maxsize=8)
-def _known(vocabulary: Tensor) -> Known:
+def _known(vocabulary: Any) -> Known:
     """Kept by the tensor itself, which is the same in all drafts of a drafter."""
     return Known(vocabulary.cpu().numpy())

@@ -1,4 +1,4 @@
-"""Softmax of rows of logits on the host, their likeliest tokens, and what a rejected token leaves of one: compiled
+"""Softmax of rows of logits on the host, their likeliest tokens, and what is asked of a draft's distributions: compiled
 code, or torch and NumPy where there is no C++ compiler. The two round differently, by a few units in the last place."""
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ import ctypes
 import functools
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from headstart.base import compiling
-
-_SOURCE = Path(__file__).with_name("softmax.cpp")
+from headstart.rule.rest import SOURCE, address, readable
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +29,6 @@ class Softmax(Protocol):
     def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
         """Of each row the `count` likeliest columns, the likeliest first, and the logarithms of their probabilities;
         NaN for a row that has no distribution."""
-        ...
-
-    def left(
-        self, p: NDArray[Any], weight: Any, q: NDArray[Any], tokens: NDArray[np.int64] | None
-    ) -> tuple[NDArray[Any], float] | None:
-        """max(weight * p - q, 0) [V], divided by its sum if that is not 0, and the sum. tokens [W]: of q's weights,
-        where they are of a part of the vocabulary. None where `verify.left` must compute it itself."""
         ...
 
     def siblings(self, q: Sequence[NDArray[Any] | None], columns: Sequence[int]) -> NDArray[Any] | None:
@@ -63,9 +54,6 @@ class InTorch:
         chances, places = torch.from_numpy(x).softmax(-1).topk(min(count, x.shape[1]))
         return places.tolist(), chances.log().tolist()
 
-    def left(self, *_: Any) -> None:
-        """It is NumPy's."""
-
     def siblings(self, *_: Any) -> None:
         """They are NumPy's."""
 
@@ -78,15 +66,11 @@ class Compiled:
 
     def __init__(self, library: Any) -> None:
         self._softmax, self._likeliest = library.headstart_softmax, library.headstart_likeliest
-        self._left = library.headstart_left
         rows = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._softmax.argtypes = (*rows, ctypes.c_void_p, ctypes.c_void_p)
         self._softmax.restype = None
         self._likeliest.argtypes = (*rows, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         self._likeliest.restype = ctypes.c_bool
-        q_and_rest = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
-        self._left.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, *q_and_rest)
-        self._left.restype = ctypes.c_double
         self._siblings = library.headstart_siblings
         self._siblings.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
         self._siblings.restype = None
@@ -96,59 +80,37 @@ class Compiled:
     def distributions(self, x: NDArray[np.float32], temperatures: Sequence[float]) -> NDArray[np.float32]:
         p = np.empty_like(x)
         divisors = (ctypes.c_float * len(x))(*temperatures)
-        self._softmax(_address(x), *x.shape, divisors, _address(p))
+        self._softmax(address(x), *x.shape, divisors, address(p))
         return p
 
     def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
         count = min(count, x.shape[1])
         columns, scores = np.empty((len(x), count), np.int64), np.empty((len(x), count), np.float32)
-        if not self._likeliest(_address(x), *x.shape, count, _address(columns), _address(scores)):
+        if not self._likeliest(address(x), *x.shape, count, address(columns), address(scores)):
             return InTorch().likeliest(x, count)
         return columns.tolist(), scores.tolist()
 
-    def left(
-        self, p: NDArray[Any], weight: Any, q: NDArray[Any], tokens: NDArray[np.int64] | None
-    ) -> tuple[NDArray[Any], float] | None:
-        width = len(p if tokens is None else tokens)
-        if not (_readable(p, np.float32) and _readable(q, np.float32) and len(q) == width):
-            return None
-        if not (tokens is None or _readable(tokens, np.int64)):
-            return None
-        rest = np.empty_like(p)
-        places = None if tokens is None else _address(tokens)
-        total: float = self._left(_address(p), len(p), weight, _address(q), places, len(q), _address(rest))
-        return None if total < 0 else (rest, total)
-
     def siblings(self, q: Sequence[NDArray[Any] | None], columns: Sequence[int]) -> NDArray[Any] | None:
         first = q[0]
-        if first is None or not all(each is None or _readable(each, np.float32) for each in q):
+        if first is None or not all(each is None or readable(each, np.float32) for each in q):
             return None
         rows = np.empty((len(q), len(first)), np.float32)
-        given = (ctypes.c_void_p * len(q))(*[None if each is None else _address(each) for each in q])
-        self._siblings(given, (ctypes.c_int64 * len(q))(*columns), *rows.shape, _address(rows))
+        given = (ctypes.c_void_p * len(q))(*[None if each is None else address(each) for each in q])
+        self._siblings(given, (ctypes.c_int64 * len(q))(*columns), *rows.shape, address(rows))
         return rows
 
     def sums(self, q: NDArray[Any]) -> tuple[float, list[float]]:
-        if not _readable(q, np.float32):
+        if not readable(q, np.float32):
             return InTorch().sums(q)
         found = (ctypes.c_double * len(q))()
-        return self._sums(_address(q), *q.shape, found), found[:]
-
-
-def _readable(array: NDArray[Any], dtype: type) -> bool:
-    return array.dtype == dtype and array.flags.c_contiguous
-
-
-def _address(array: NDArray[Any]) -> int:
-    found: int = array.__array_interface__["data"][0]
-    return found
+        return self._sums(address(q), *q.shape, found), found[:]
 
 
 @functools.cache
 def softmax() -> Softmax:
     """What this process computes with, built at the first call."""
     try:
-        return Compiled(ctypes.CDLL(str(compiling.library(_SOURCE).path)))
+        return Compiled(ctypes.CDLL(str(compiling.library(SOURCE).path)))
     except (compiling.Unavailable, OSError) as reason:
         log.info("distributions are slower here: %s", reason)
         return InTorch()

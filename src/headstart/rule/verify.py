@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from headstart.rule.drafted import PartialDistribution
 from headstart.rule.noise import Noise, Purpose
-from headstart.rule.softmax import softmax
+from headstart.rule.rest import left as compiled_left
 from headstart.types import Draft, Rule, Verdict
 
 T = TypeVar("T")
@@ -134,9 +134,9 @@ def left(
     """What a rejected child leaves of its parent's distribution: S = sum(max(weight * p - q, 0)), and what is summed,
     divided by S unless that is 0."""
     if isinstance(covered, PartialDistribution):
-        found = softmax().left(distribution, weight, covered.weights, covered.known.tokens)
+        found = compiled_left(distribution, weight, covered.weights, covered.known.tokens)
         return found or _shared(covered.taken_from(weight * distribution))
-    found = softmax().left(distribution, weight, covered, None)
+    found = compiled_left(distribution, weight, covered, None)
     return found or _shared(np.maximum(weight * distribution - covered, 0))
 
 
