@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,7 +145,7 @@ def test_siblings_are_drawn_without_their_elders(compiled: Compiled, size: int) 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_sums_and_the_least_are_numpys(compiled: Compiled, kind: type) -> None:
     for size in (1, 17, 300, 8192):
-        q = np.random.default_rng(size).random((3, size)).astype(kind)
+        q: NDArray[Any] = np.random.default_rng(size).random((3, size)).astype(kind)
         least, sums = compiled.sums(q)
         assert least == q.min()
         np.testing.assert_allclose(sums, q.sum(1, dtype=np.float64), rtol=1e-12)
