@@ -164,8 +164,8 @@ def judged_by_token() -> Iterator[None]:
         for node, token in enumerate(draft.tokens):
             uniform = noise.uniform(position + node, Purpose.ACCEPT, lane=position, index=node)
             if not uniform < p[node][token] / q[node][token]:
-                rest = left(p[node], 1, q[node])
-                distribution = rest / rest.sum() if rest.sum() > 0 else p[node]
+                rest, total = left(p[node], 1, q[node])
+                distribution = rest if total > 0 else p[node]
                 return Verdict(tuple(range(node)), noise.draw(distribution, position + node, Purpose.TOKEN))
         end = len(draft)
         return Verdict(tuple(range(end)), noise.draw(p[end], position + end, Purpose.TOKEN))

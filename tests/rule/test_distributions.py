@@ -12,6 +12,7 @@ from support.reference_distribution import random_logits
 from headstart.base.errors import NonFiniteLogits
 from headstart.rule.distribution import SamplingState, distribution, greedy
 from headstart.rule.distributions import distributions, sampling_rows
+from headstart.rule.drafted import PartialDistribution, drafted_distributions
 from headstart.rule.verify import traverse, walk
 from headstart.types import Draft, Sampling
 
@@ -100,3 +101,24 @@ def test_the_distribution_after_a_leaf_that_is_rejected_is_never_computed() -> N
     verdict = traverse(tree, found, q, never, lambda distribution, _: int(distribution.argmax()))
     assert verdict.path == (0,)
     assert set(found._found) == {0, 1}
+
+
+def test_rows_know_the_draft_where_a_processor_asks() -> None:
+    tree = Draft((3, 4, 5), (-1, 0, 0))
+    asking = SamplingState(Sampling(temperature=0.8, presence_penalty=0.5), (1, 2), V, frozenset())
+    assert [row.drafted for row in sampling_rows(asking, tree)] == [(), (3,), (3, 4), (3, 5)]
+    rows = sampling_rows(state(SAMPLINGS[0]), tree)
+    assert len(rows) == 4
+    assert all(row is rows[0] for row in rows)
+
+
+def test_what_is_known_of_a_part_of_the_vocabulary_is_made_once() -> None:
+    """The drafts of a drafter name the same tensor, and the place of a token is asked for at every node."""
+    tokens = torch.tensor([7, 2, 40])
+    drafts = [Draft.chain((2, 7), torch.tensor([[0.25, 0.5, 0.25], [1, 0, 0]]), tokens) for _ in range(2)]
+    (first, _), (other, last) = map(drafted_distributions, drafts)
+    assert isinstance(first, PartialDistribution)
+    assert isinstance(other, PartialDistribution)
+    assert first.known is other.known
+    assert [first[token] for token in (7, 2, 40, 3)] == [0.25, 0.5, 0.25, 0]
+    assert last[7] == 1

@@ -107,6 +107,7 @@ def keeps_the_distribution_of_point_masses(module: Any) -> None:
 def keeps_the_distribution_of_partial_drafts(kind: Any) -> None:
     """Pairs of siblings that were drawn from two of the three tokens, which the distribution names in falling order."""
     known = np.array([2, 1])
+    part = drafted.Known(known)
     for seed in range(4):
         p, q = RandomModel(seed), RandomModel(seed + 100)
 
@@ -117,7 +118,7 @@ def keeps_the_distribution_of_partial_drafts(kind: Any) -> None:
             rest = np.array([Fraction(0), Fraction(0)], dtype=object)
             rest[1 - first] = Fraction(1)
             rows = [p(()), *(p((token,)) for token in tokens)]  # noqa: B023
-            distributions = [kind(known, distribution / distribution.sum()), kind(known, rest)]
+            distributions = [kind(part, distribution / distribution.sum()), kind(part, rest)]
             return judged(verify, Draft(tokens, (-1, -1)), rows, distributions, oracle)
 
         assert completed(outcomes(procedure), p, 2) == joint(p, 2)
@@ -163,7 +164,7 @@ RULE = [
      keeps_the_distribution_of_chains),
     ("the residual forgets the weight", "np.maximum(weight * distribution", "np.maximum(distribution",
      keeps_the_distribution_of_chains),
-    ("a rejected child leaves the distribution as it was", "rest /= total", "rest = distribution",
+    ("a rejected child leaves the distribution as it was", "weight)), rest", "weight)), distribution",
      keeps_the_distribution_of_siblings),
     ("a rejected child leaves the weight as it was", "total / (total + (1 - weight))", "weight",
      keeps_the_distribution_of_chains),
@@ -191,10 +192,11 @@ def test_a_fault_in_the_rule_is_caught(old: str, new: str, check: Callable[..., 
 
 
 PARTIAL = [
-    ("what q covers is not taken away", "distribution[self.tokens] - self.weights", "distribution[self.tokens]"),
-    ("the residual may be negative", "np.maximum(distribution[self.tokens] - self.weights, 0)",
-     "distribution[self.tokens] - self.weights"),
-    ("tokens are taken for columns", "np.flatnonzero(self.tokens == token)", "np.array([token])"),
+    ("what q covers is not taken away", "distribution[self.known.tokens] - self.weights",
+     "distribution[self.known.tokens]"),
+    ("the residual may be negative", "np.maximum(distribution[self.known.tokens] - self.weights, 0)",
+     "distribution[self.known.tokens] - self.weights"),
+    ("tokens are taken for columns", "self.known.columns.get(token)", "token"),
 ]  # fmt: skip
 
 
@@ -264,10 +266,12 @@ LAW = [
      is_the_distribution_of_transformers),
     (filters, "temperature upside down", "numpy() / np.array(divisors", "numpy() * np.array(divisors",
      is_the_distribution_of_transformers),
-    (distribution, "a lone temperature is forgotten", "temperatures = [max(s.temperature, COLDEST) for s in samplings]",
-     "temperatures = [1.0] * len(rows)", has_the_masses_of_transformers),
+    (distribution, "a lone temperature is forgotten",
+     "divisors = [divisor for row in rows if (divisor := row.state.divisor)",
+     "divisors = [1.0 for row in rows if row.state.divisor", has_the_masses_of_transformers),
     (distribution, "a temperature counts twice", "filtered(torch.from_numpy(x), samplings).numpy(), [1.0] * len(rows)",
-     "filtered(torch.from_numpy(x), samplings).numpy(), temperatures", has_the_masses_of_transformers),
+     "filtered(torch.from_numpy(x), samplings).numpy(), [max(s.temperature, COLDEST) for s in samplings]",
+     has_the_masses_of_transformers),
     (distribution, "draft tokens are not seen", ".place.after(self.drafted).processors", ".processors",
      is_the_distribution_of_transformers),
     (distribution, "a NaN row is ignored at temperature 0", "token if math.isfinite(row[token]) else -1", "token",

@@ -1,16 +1,21 @@
-"""The compiled softmax is that of float64 within float32's rounding, and each row is computed alone."""
+"""The compiled softmax, and what is left of it, are those of float64 within float32's rounding; each row is alone."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.bounds import runs_within_bounds
 
-from headstart.rule import softmax as module
+from headstart.drafters.growing.tree import distributions_of_children
+from headstart.rule import rest as rest_module
+from headstart.rule.drafted import Known, PartialDistribution
 from headstart.rule.softmax import Compiled, InTorch, softmax
+from headstart.rule.verify import _shared, left
 
 ROUNDED = 1e-5
 """Relative: a unit in the last place of logits of a hundred is 8e-6 of what it is the logarithm of."""
@@ -95,6 +100,87 @@ def test_more_than_compiled_code_finds_are_torchs(compiled: Compiled) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("size", [2, 17, 256, 300, 8192, 50_001])
+@pytest.mark.parametrize("part", [False, True], ids=["whole", "a part"])
+def test_what_is_left_is_that_of_float64(compiled: Compiled, size: int, part: bool) -> None:
+    """The differences are NumPy's to the bit, and their sum is nearer to the true one than float32 can say."""
+    rng = np.random.default_rng(size)
+    p = softmax().distributions(logits(size)[:1], [1.0])[0]
+    tokens = rng.permutation(size)[: size // 2 + 1] if part else None  # in an order of its own
+    q = rng.random(size if tokens is None else len(tokens)).astype(np.float32)
+    q = q / q.sum()
+    q[0] = 0
+    for weight in (1, np.float32(0.3), 0.7):
+        found = rest_module.left(p, weight, q, tokens)
+        assert found is not None
+        covered = q if tokens is None else PartialDistribution(Known(tokens), q).over(size)
+        differences = np.maximum(np.float32(weight) * p - covered, 0)
+        total = differences.sum(dtype=np.float64)
+        assert found[1] == pytest.approx(total, rel=1e-12)
+        np.testing.assert_array_equal(found[0], differences * np.float32(1 / found[1]))
+        rest, sum_ = left(p, weight, q if tokens is None else PartialDistribution(Known(tokens), q))
+        assert np.array_equal(rest, found[0])
+        assert sum_ == found[1]
+        np.testing.assert_allclose(rest, _shared(differences)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 17, 300, 8192])
+def test_siblings_are_drawn_without_their_elders(compiled: Compiled, size: int) -> None:
+    """Two families, of which the second is a child alone."""
+    q, other = softmax().distributions(logits(size)[:3:2], [1.0, 1.0])
+    columns = np.argsort(-q)[: min(4, size - 1)].tolist()
+    found = compiled.siblings([q, *[None] * (len(columns) - 1), other], [*columns, 1])
+    assert found is not None
+    rest = q.astype(np.float64)
+    for row, column in zip(found[:-1], columns, strict=True):
+        np.testing.assert_allclose(row, rest / rest.sum(), rtol=1e-5, atol=1e-12)
+        rest[column] = 0
+    assert np.array_equal(found[0], q)
+    assert np.array_equal(found[-1], other)
+    assert compiled.siblings([q.astype(np.float64)], [0]) is None
+    in_numpy = distributions_of_children(q, columns)
+    np.testing.assert_allclose(found[:-1], in_numpy, rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_sums_and_the_least_are_numpys(compiled: Compiled, kind: type) -> None:
+    for size in (1, 17, 300, 8192):
+        q: NDArray[Any] = np.random.default_rng(size).random((3, size)).astype(kind)
+        least, sums = compiled.sums(q)
+        assert least == q.min()
+        np.testing.assert_allclose(sums, q.sum(1, dtype=np.float64), rtol=1e-12)
+        q[1, size // 2] = np.nan
+        assert math.isnan(compiled.sums(q)[0])
+        assert math.isnan(compiled.sums(q)[1][1])
+        q[1, size // 2] = -1
+        assert compiled.sums(q)[0] == -1
+
+
+def test_where_nothing_is_left_the_sum_is_none(compiled: Compiled) -> None:
+    """So that the rule can tell: not a rest of rounding."""
+    p = softmax().distributions(logits(3000)[:1], [1.0])[0]
+    backwards = np.arange(3000)[::-1].copy()
+    for q, tokens in ((p, None), (p[::-1].copy(), backwards)):
+        found = rest_module.left(p, 1, q, tokens)
+        assert found is not None
+        assert found[1] == 0
+        assert not found[0].any()
+
+
+def test_what_compiled_code_does_not_take_is_numpys(compiled: Compiled) -> None:
+    p = np.full(8, 0.125, np.float32)
+    q, tokens = np.array([0.5, 0.5], np.float32), np.array([7, 2])
+    assert rest_module.left(p, 1, q.astype(np.float64), tokens) is None
+    assert rest_module.left(p[::2], 1, q, tokens // 2) is None
+    assert rest_module.left(p, 1, q, tokens.astype(np.int32)) is None
+    assert rest_module.left(p, 1, q, None) is None
+    for outside in (8, -1):
+        assert rest_module.left(p, 1, q, np.array([7, outside])) is None
+    rest, total = left(p, 1, PartialDistribution(Known(tokens), q.astype(np.float64)))
+    assert total == 0.75
+    np.testing.assert_allclose(rest, [1 / 6, 1 / 6, 0, 1 / 6, 1 / 6, 1 / 6, 1 / 6, 0], rtol=1e-6)
+
+
 def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Path) -> None:
     main = """
     #include "softmax.cpp"
@@ -106,6 +192,15 @@ def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Pat
             x[size] = -3;
             headstart_softmax(x.data(), 2, size, temperatures.data(), p.data());
             if (headstart_likeliest(x.data(), 2, size, 3, columns.data(), scores.data()) != size >= 3) return 1;
+            std::vector<float> q(size, 0.1f), part(1, 0.1f), rest(size);
+            std::vector<int64_t> last(1, size - 1), outside(1, size);
+            double sums[2];
+            if (headstart_sums(x.data(), 2, size, sums) != -3) return 5;
+            const float *families[2] = {q.data(), nullptr};
+            headstart_siblings(families, last.data(), 2, size, p.data());
+            if (headstart_left(p.data(), size, 1, q.data(), nullptr, size, rest.data()) < 0) return 2;
+            if (headstart_left(p.data(), size, 1, part.data(), last.data(), 1, rest.data()) < 0) return 3;
+            if (headstart_left(p.data(), size, 1, part.data(), outside.data(), 1, rest.data()) != -1) return 4;
         }
     }"""
-    runs_within_bounds(main, module._SOURCE.parent, tmp_path)
+    runs_within_bounds(main, rest_module.SOURCE.parent, tmp_path)

@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.rotation import rotated
 
-from headstart.rule.drafted import PartialDistribution
+from headstart.rule.drafted import Known, PartialDistribution
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse, verify, walk
 from headstart.types import Draft, Verdict
@@ -113,14 +113,14 @@ def test_distributions_over_a_part_of_the_vocabulary_give_what_the_whole_ones_gi
     def partial(context: tuple[int, ...]) -> Any:
         distribution = q(context)
         known = np.flatnonzero(distribution)[::-1]  # the order of its tokens is the drafter's own
-        return PartialDistribution(known, distribution[known])
+        return PartialDistribution(Known(known), distribution[known])
 
     def procedure(oracle: Oracle) -> tuple[int, ...]:
         draft, distributions, contexts = draw_tree(oracle, q, shape, without)
         rows = [p(context) for context in contexts]
         for node, distribution in enumerate(distributions):
-            known = partial(contexts[draft.parents[node] + 1]).tokens
-            distributions[node] = PartialDistribution(known, distribution[known])
+            known = partial(contexts[draft.parents[node] + 1]).known.tokens
+            distributions[node] = PartialDistribution(Known(known), distribution[known])
             assert distributions[node][draft.tokens[node]] == distribution[draft.tokens[node]]
             assert np.array_equal(distributions[node].over(len(distribution)), distribution)
         return emitted(

@@ -132,7 +132,7 @@ def rows_of(draft: Draft) -> list[Any] | None:
 
 def _rational_distribution(distribution: Any) -> Any:
     if isinstance(distribution, PartialDistribution):
-        return PartialDistribution(distribution.tokens, _rational_distribution(distribution.weights))
+        return PartialDistribution(distribution.known, _rational_distribution(distribution.weights))
     return np.array([rational(x) for x in distribution.tolist()], dtype=object)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from headstart.base.errors import DrafterFailed
 from headstart.rule.processors import Place
+from headstart.rule.softmax import softmax
 from headstart.types import CaughtUp, Draft, Preparation
 
 _ROUNDED = 1e-5
@@ -94,17 +95,16 @@ class DraftCheck:
         drawn = tokens if known is None else known.of(tokens)
         if min(drawn) < 0:
             raise _refused("a draft token is not in the draft's own vocabulary")
-        least = q.item(q.argmin())
+        least, sums = softmax().sums(q)
         if not least >= 0:  # a NaN is not
             raise _refused(f"q is no distribution: it has the weight {least:.3g}")
-        sums = np.add.reduce(q, 1)
-        low, *_, high = sorted([*sums.tolist(), 1.0])
+        low, *_, high = sorted([*sums, 1.0])
         if low < 1 - _NEAR or high > 1 + _NEAR:
             raise _refused(f"q is no distribution: its rows sum to {low:.6g} to {high:.6g}")
         if min(map(q.item, range(len(tokens)), drawn)) < _SMALLEST:
             raise _refused("q gives a draft token the probability 0, so the token was not drawn from it")
         near = low > 1 - _ROUNDED and high < 1 + _ROUNDED
-        return torch.from_numpy(q if near else q / sums[:, None])
+        return torch.from_numpy(q if near else q / np.array(sums, q.dtype)[:, None])
 
 
 def _caught_up(given: Any) -> tuple[CaughtUp, ...]:
@@ -155,6 +155,7 @@ class _Columns:
         if not ids.size or not 0 <= ids.min() <= ids.max() < vocab_size or np.unique(ids).size < ids.size:
             raise _refused(f"a vocabulary must name tokens below {vocab_size}, each once")
         self._tokens = ids.astype(np.int64)
+        self._bytes = self._tokens.tobytes()
         self._places = np.full(vocab_size, -1)
         self._places[self._tokens] = np.arange(ids.size)
         self.ids = torch.from_numpy(self._tokens)
@@ -163,7 +164,8 @@ class _Columns:
         return len(self._tokens)
 
     def are(self, ids: NDArray[Any]) -> bool:
-        return np.array_equal(self._tokens, ids)
+        # NumPy's comparison takes several times as long, at every draft
+        return ids.astype(np.int64, copy=False).tobytes() == self._bytes
 
     def of(self, tokens: Sequence[int]) -> list[int]:
         """The column of each token, -1 for one that it has not."""

@@ -49,6 +49,8 @@ class SamplingState:
     """Those inside the vocabulary."""
     place: Place
     """The processors at the end of the committed text, and behind it those of draft tokens."""
+    divisor: float | None
+    """The temperature that logits are divided by; None where that is not all that follows the processors."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class SamplingState:
             raise InvalidOption(
                 f"logit_bias names token {outside[0]}", hint=f"the vocabulary has the ids 0 to {vocab_size - 1}"
             )
-        self.sampling = sampling
+        self.sampling, self.divisor = sampling, _divisor(sampling)
         self.stop_ids = tuple(sorted(token for token in stop_ids if token < vocab_size))
         self.place = Place((*processors_of(sampling, prompt, vocab_size, self.stop_ids), *processors))
 
@@ -96,7 +98,14 @@ class SamplingState:
     def _with(self, sampling: Sampling, place: Place) -> SamplingState:
         state = object.__new__(SamplingState)
         state.sampling, state.stop_ids, state.place = sampling, self.stop_ids, place
+        state.divisor = self.divisor if sampling is self.sampling else _divisor(sampling)
         return state
+
+
+def _divisor(sampling: Sampling) -> float | None:
+    if sampling.greedy or sampling.top_k or sampling.top_p < 1 or sampling.min_p:
+        return None
+    return max(sampling.temperature, COLDEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +150,14 @@ def on_host(
 ) -> NDArray[np.float32]:
     """`distribution` of logits on the host, as an array [R, V]."""
     x = _host_edit(logits, rows, vocabulary)
-    samplings = [row.state.sampling for row in rows]
-    if all(s.greedy for s in samplings):
-        found: NDArray[np.float32] = one_hot(torch.from_numpy(x)).numpy()
-        return found
-    temperatures = [max(s.temperature, COLDEST) for s in samplings]
-    if any(s.greedy or s.top_k or s.top_p < 1 or s.min_p for s in samplings):
-        x, temperatures = filtered(torch.from_numpy(x), samplings).numpy(), [1.0] * len(rows)
-    return softmax().distributions(np.ascontiguousarray(x), temperatures)
+    divisors = [divisor for row in rows if (divisor := row.state.divisor) is not None]
+    if len(divisors) < len(rows):
+        samplings = [row.state.sampling for row in rows]
+        if all(s.greedy for s in samplings):
+            found: NDArray[np.float32] = one_hot(torch.from_numpy(x)).numpy()
+            return found
+        x, divisors = filtered(torch.from_numpy(x), samplings).numpy(), [1.0] * len(rows)
+    return softmax().distributions(np.ascontiguousarray(x), divisors)
 
 
 def greedy(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None = None) -> list[int]:
@@ -212,7 +221,7 @@ def _host_edit(
     assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
     given = logits if logits.dtype == torch.float32 else logits.float()
     x: NDArray[np.float32] = (given.detach() if given.requires_grad else given).numpy()
-    return x if all(row.state.unedited for row in rows) else _edit_on_host(x, rows, vocabulary)
+    return _edit_on_host(x, rows, vocabulary) if any(row.state.place.processors for row in rows) else x
 
 
 @np.errstate(invalid="ignore", over="ignore")  # bad logits come out as NaN, which the caller looks for

@@ -110,7 +110,10 @@ def no_distribution() -> NonFiniteLogits:
 
 
 def sampling_rows(state: SamplingState, draft: Draft) -> tuple[SamplingRow, ...]:
-    """The rows at which a draft is judged: x0 with no draft token before it, then each node with those above it."""
+    """The rows at which a draft is judged: x0 with no draft token before it, then each node with those above it, where
+    a processor may ask for them."""
+    if state.unedited:
+        return (SamplingRow(state),) * (len(draft) + 1)
     rows = [SamplingRow(state)]
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
         rows.append(SamplingRow(state, (*rows[parent + 1].drafted, token)))

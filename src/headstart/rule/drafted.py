@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,30 +18,38 @@ from numpy.typing import NDArray
 from headstart.types import Draft
 
 
+class Known:
+    """The tokens of a part of the vocabulary [W] int64, none twice; and the place of each among them."""
+
+    def __init__(self, tokens: NDArray[np.int64]) -> None:
+        self.tokens = tokens
+        self.columns = {token: column for column, token in enumerate(tokens.tolist())}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialDistribution:
     """A distribution over a part of the vocabulary.
 
-    tokens: [W] int64, no token twice. weights: [W].
+    weights: [W].
     """
 
-    tokens: NDArray[np.int64]
+    known: Known
     weights: NDArray[Any]
 
     def __getitem__(self, token: int) -> Any:
         """The weight of a token, 0 for one that is not there."""
-        at = np.flatnonzero(self.tokens == token)
-        return self.weights[at[0]] if at.size else self.weights.dtype.type(0)
+        column = self.known.columns.get(token)
+        return self.weights.dtype.type(0) if column is None else self.weights[column]
 
     def over(self, size: int) -> NDArray[Any]:
         """The same over a vocabulary of that size, [V]."""
         distribution = np.zeros(size, dtype=self.weights.dtype)
-        distribution[self.tokens] = self.weights
+        distribution[self.known.tokens] = self.weights
         return distribution
 
     def taken_from(self, distribution: NDArray[Any]) -> NDArray[Any]:
         """max(distribution - self, 0), [V], in the place of `distribution`, which has no weight below 0."""
-        distribution[self.tokens] = np.maximum(distribution[self.tokens] - self.weights, 0)
+        distribution[self.known.tokens] = np.maximum(distribution[self.known.tokens] - self.weights, 0)
         return distribution
 
 
@@ -55,5 +64,11 @@ def drafted_distributions(draft: Draft) -> Sequence[NDArray[Any] | PartialDistri
     q: Any = draft.q.detach().cpu().numpy()
     if draft.vocabulary is None:
         return list(q)
-    tokens = draft.vocabulary.cpu().numpy()
-    return [PartialDistribution(tokens, row) for row in q]
+    known = _known(draft.vocabulary)
+    return [PartialDistribution(known, row) for row in q]
+
+
+@lru_cache(maxsize=8)
+def _known(vocabulary: Any) -> Known:
+    """Kept by the tensor itself, which is the same in all drafts of a drafter."""
+    return Known(vocabulary.cpu().numpy())

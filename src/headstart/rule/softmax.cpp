@@ -1,4 +1,5 @@
-// Softmax of rows of logits, and their likeliest tokens: what of a distribution takes as long as the vocabulary is wide.
+// Softmax of rows of logits, their likeliest tokens, and what a rejected token leaves: what of a distribution takes as long as
+// the vocabulary is wide.
 //
 // A forward has just read all of the model, so that little else is left in the caches: one short piece of code is worth more
 // here than fast parts. Each row is computed alone, in an order that its width alone decides.
@@ -64,6 +65,17 @@ float exponentials(const float *__restrict x, int64_t size, float temperature, f
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
     return sums[0];
+}
+
+void add(const float *x, int64_t size, double *sums) {
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES)
+        for (int j = 0; j < LANES; ++j) sums[j] += x[i + j];
+    for (int j = 0; i + j < size; ++j) sums[j] += x[i + j];
+}
+
+void multiply(float *x, int64_t size, float factor) {
+    for (int64_t i = 0; i < size; ++i) x[i] *= factor;
 }
 
 }  // namespace
@@ -132,4 +144,65 @@ extern "C" bool headstart_likeliest(const float *logits, int64_t rows, int64_t s
         for (int k = 0; k < count; ++k) scores[k] = static_cast<float>(static_cast<double>(logits[columns[k]] - top) - all);
     }
     return true;
+}
+
+// rest [size]: max(weight * p - q, 0), divided by its sum if that is not 0. Returns the sum; -1 where a token is no place of p.
+// tokens [width]: of q's weights, their places in p; null where q [size] has one for each.
+extern "C" double headstart_left(const float *p, int64_t size, float weight, const float *q, const int64_t *tokens, int64_t width, float *rest) {
+    double sums[LANES] = {}, sum = 0;
+    for (int64_t from = 0; from < size; from += BLOCK) {
+        const int64_t end = std::min(from + BLOCK, size);
+        for (int64_t i = from; i < end; ++i) rest[i] = weight * p[i];
+        if (tokens) continue;
+        for (int64_t i = from; i < end; ++i) rest[i] = rest[i] > q[i] ? rest[i] - q[i] : 0.0f;
+        add(rest + from, end - from, sums);
+    }
+    if (tokens) {
+        for (int64_t k = 0; k < width; ++k) {
+            const int64_t at = tokens[k];
+            if (at < 0 || at >= size) return -1;
+            rest[at] = rest[at] > q[k] ? rest[at] - q[k] : 0.0f;
+        }
+        add(rest, size, sums);
+    }
+    for (const double each : sums) sum += each;
+    if (sum > 0) multiply(rest, size, static_cast<float>(1 / sum));
+    return sum;
+}
+
+// rows [count, size]: of siblings, what each was drawn from. Row i is q[i]; where that is null, it is the row before without the
+// column of the sibling before, divided by its sum.
+extern "C" void headstart_siblings(const float *const *q, const int64_t *columns, int64_t count, int64_t size, float *rows) {
+    for (int64_t k = 0; k < count; ++k, rows += size) {
+        std::memcpy(rows, q[k] ? q[k] : rows - size, size * sizeof *rows);
+        if (q[k]) continue;
+        rows[columns[k - 1]] = 0;
+        double sums[LANES] = {}, sum = 0;
+        add(rows, size, sums);
+        for (const double each : sums) sum += each;
+        multiply(rows, size, static_cast<float>(1 / sum));
+    }
+}
+
+// The least number of x [rows, size], and the sum of each row; NaN where there is one.
+extern "C" float headstart_sums(const float *x, int64_t rows, int64_t size, double *found) {
+    float lanes[WIDE];
+    std::fill(lanes, lanes + WIDE, INFINITY);
+    int bad = 0;
+    for (int64_t r = 0; r < rows; ++r, x += size) {
+        double sums[LANES] = {}, sum = 0;
+        for (int64_t from = 0; from < size; from += BLOCK) {
+            const float *block = x + from;
+            const int64_t length = std::min(BLOCK, size - from);
+            add(block, length, sums);
+            int64_t i = 0;
+            for (; i + WIDE <= length; i += WIDE)
+                for (int j = 0; j < WIDE; ++j) lanes[j] = block[i + j] < lanes[j] ? block[i + j] : lanes[j];
+            for (int j = 0; i + j < length; ++j) lanes[j] = block[i + j] < lanes[j] ? block[i + j] : lanes[j];
+        }
+        for (const double each : sums) sum += each;
+        bad |= sum != sum;
+        found[r] = sum;
+    }
+    return bad ? NAN : *std::min_element(lanes, lanes + WIDE);
 }

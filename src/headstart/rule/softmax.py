@@ -1,5 +1,5 @@
-"""Softmax of rows of logits on the host, and their likeliest tokens: compiled code, or torch where there is no C++
-compiler. The two round differently, by a few units in the last place."""
+"""Softmax of rows of logits on the host, their likeliest tokens, and what is asked of a draft's distributions: compiled
+code, or torch and NumPy where there is no C++ compiler. The two round differently, by a few units in the last place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import ctypes
 import functools
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from headstart.base import compiling
-
-_SOURCE = Path(__file__).with_name("softmax.cpp")
+from headstart.rule.rest import SOURCE, address, readable
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +31,15 @@ class Softmax(Protocol):
         NaN for a row that has no distribution."""
         ...
 
+    def siblings(self, q: Sequence[NDArray[Any] | None], columns: Sequence[int]) -> NDArray[Any] | None:
+        """What each node of some families was drawn from [N, W]. q: of a first child, the distribution [W]; None for a
+        child after it, which is drawn without the columns of those before it. None where that is left to NumPy."""
+        ...
+
+    def sums(self, q: NDArray[Any]) -> tuple[float, list[float]]:
+        """The least weight of q [N, W], NaN if one is, and the sum of each row."""
+        ...
+
 
 class InTorch:
     """The same by tensor operations."""
@@ -47,6 +54,12 @@ class InTorch:
         chances, places = torch.from_numpy(x).softmax(-1).topk(min(count, x.shape[1]))
         return places.tolist(), chances.log().tolist()
 
+    def siblings(self, *_: Any) -> None:
+        """They are NumPy's."""
+
+    def sums(self, q: NDArray[Any]) -> tuple[float, list[float]]:
+        return q.item(q.argmin()), np.add.reduce(q, 1).tolist()
+
 
 class Compiled:
     """The functions of a compiled library."""
@@ -58,31 +71,46 @@ class Compiled:
         self._softmax.restype = None
         self._likeliest.argtypes = (*rows, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         self._likeliest.restype = ctypes.c_bool
+        self._siblings = library.headstart_siblings
+        self._siblings.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+        self._siblings.restype = None
+        self._sums = library.headstart_sums
+        self._sums.argtypes, self._sums.restype = (*rows, ctypes.c_void_p), ctypes.c_float
 
     def distributions(self, x: NDArray[np.float32], temperatures: Sequence[float]) -> NDArray[np.float32]:
         p = np.empty_like(x)
         divisors = (ctypes.c_float * len(x))(*temperatures)
-        self._softmax(_address(x), *x.shape, divisors, _address(p))
+        self._softmax(address(x), *x.shape, divisors, address(p))
         return p
 
     def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
         count = min(count, x.shape[1])
         columns, scores = np.empty((len(x), count), np.int64), np.empty((len(x), count), np.float32)
-        if not self._likeliest(_address(x), *x.shape, count, _address(columns), _address(scores)):
+        if not self._likeliest(address(x), *x.shape, count, address(columns), address(scores)):
             return InTorch().likeliest(x, count)
         return columns.tolist(), scores.tolist()
 
+    def siblings(self, q: Sequence[NDArray[Any] | None], columns: Sequence[int]) -> NDArray[Any] | None:
+        first = q[0]
+        if first is None or not all(each is None or readable(each, np.float32) for each in q):
+            return None
+        rows = np.empty((len(q), len(first)), np.float32)
+        given = (ctypes.c_void_p * len(q))(*[None if each is None else address(each) for each in q])
+        self._siblings(given, (ctypes.c_int64 * len(q))(*columns), *rows.shape, address(rows))
+        return rows
 
-def _address(array: NDArray[Any]) -> int:
-    found: int = array.__array_interface__["data"][0]
-    return found
+    def sums(self, q: NDArray[Any]) -> tuple[float, list[float]]:
+        if not readable(q, np.float32):
+            return InTorch().sums(q)
+        found = (ctypes.c_double * len(q))()
+        return self._sums(address(q), *q.shape, found), found[:]
 
 
 @functools.cache
 def softmax() -> Softmax:
     """What this process computes with, built at the first call."""
     try:
-        return Compiled(ctypes.CDLL(str(compiling.library(_SOURCE).path)))
+        return Compiled(ctypes.CDLL(str(compiling.library(SOURCE).path)))
     except (compiling.Unavailable, OSError) as reason:
         log.info("distributions are slower here: %s", reason)
         return InTorch()

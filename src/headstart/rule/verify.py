@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from headstart.rule.drafted import PartialDistribution
 from headstart.rule.noise import Noise, Purpose
+from headstart.rule.rest import left as compiled_left
 from headstart.types import Draft, Rule, Verdict
 
 T = TypeVar("T")
@@ -110,11 +111,9 @@ def traverse(
             verdict = visit(child, min(weight * distribution[token] / covered[token], 1))
             if verdict is not None:
                 return verdict
-            rest = left(distribution, weight, covered)
-            total = rest.sum()
+            rest, total = left(distribution, weight, covered)
             if total > 0:
                 # (1 - weight) first: at the root the new weight is then 1 without rounding
-                rest /= total  # it is nobody else's
                 weight, distribution = total / (total + (1 - weight)), rest
             elif weight < 1:
                 weight = 0
@@ -129,9 +128,20 @@ def traverse(
     return verdict
 
 
-def left(distribution: Distribution, weight: Any, covered: Distribution | PartialDistribution) -> Distribution:
-    """max(weight * p - q, 0): what a rejected child leaves of its parent's distribution."""
+def left(
+    distribution: Distribution, weight: Any, covered: Distribution | PartialDistribution
+) -> tuple[Distribution, Any]:
+    """What a rejected child leaves of its parent's distribution: S = sum(max(weight * p - q, 0)), and what is summed,
+    divided by S unless that is 0."""
     if isinstance(covered, PartialDistribution):
-        return covered.taken_from(weight * distribution)
-    rest: Distribution = np.maximum(weight * distribution - covered, 0)
-    return rest
+        found = compiled_left(distribution, weight, covered.weights, covered.known.tokens)
+        return found or _shared(covered.taken_from(weight * distribution))
+    found = compiled_left(distribution, weight, covered, None)
+    return found or _shared(np.maximum(weight * distribution - covered, 0))
+
+
+def _shared(rest: Distribution) -> tuple[Distribution, Any]:
+    total = rest.sum()
+    if total > 0:
+        rest /= total  # it is nobody else's
+    return rest, total

@@ -1,10 +1,11 @@
-"""The batch of a single row that is kept: rows on it have the bits, taps and errors of a batch made for them."""
+"""The batch that is kept: rows on it have the bits, taps and errors of a batch made for them."""
 
 from __future__ import annotations
 
 import gc
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -68,7 +69,52 @@ def test_rows_one_by_one_are_those_of_one_forward(runner: ModelRunner, monkeypat
         if i == 9:
             runner.forward([Segment(slots[0], (3,), Draft((4, 5), (-1, -1)), judged=3)], cache)
     assert all(torch.equal(*each) for each in logits)  # and none was written over by a later row
-    assert made == [1, 3]
+    assert made == [1]
+
+
+def test_rows_of_every_kind_are_those_of_a_batch_of_their_own(runner: ModelRunner) -> None:
+    """Prompts, trees, trees of which a part is held, and rows of two texts, one after the other."""
+    tree = Draft((4, 5, 6, 7), (-1, -1, 0, 1))
+
+    def forwards(*, afresh: bool) -> list[torch.Tensor]:
+        cache = runner.new_cache(2)
+        one, two = cache.acquire(), cache.acquire()
+        found = []
+        for segments in (
+            [Segment(one, TEXT[:9])],
+            [Segment(two, TEXT[3:6], judged=3), Segment(one, (8,), tree, judged=5)],
+            [Segment(one, (9,), tree, judged=5)],
+            [Segment(one, (), tree, judged=2, held=2)],
+            [Segment(one, (), Draft.chain((4, 5, 6)), judged=1, held=2)],
+            [Segment(two, (7,))],
+            [Segment(two, (8,))],
+            [Segment(one, TEXT[:12], judged=0), Segment(two, (9,))],
+        ):
+            if afresh:
+                runner._decoder._batches._kept.clear()
+            forward = runner.forward(segments, cache, taps=(1,))
+            found += [forward.logits, forward.hidden[1]]
+            for segment in segments:
+                cache.keep(segment.slot, len(segment.causal)) if segment.causal else None
+        return found
+
+    kept, own = forwards(afresh=False), forwards(afresh=True)  # all at once: none is written over by a later one
+    assert all(torch.equal(*each) for each in zip(kept, own, strict=True))
+
+
+def test_two_threads_run_one_decoder(runner: ModelRunner) -> None:
+    """Each has the logits of its own text, and no batch of the other's."""
+
+    def read(text: tuple[int, ...]) -> list[torch.Tensor]:
+        cache = runner.new_cache(1)
+        slot = cache.acquire()
+        return [row(runner, cache, slot, token).logits for token in text * 4]
+
+    texts = TEXT, TEXT[::-1]
+    expected = [read(text) for text in texts]
+    with ThreadPoolExecutor(2) as pool:
+        for found, own in zip(pool.map(read, texts), expected, strict=True):
+            assert all(torch.equal(*each) for each in zip(found, own, strict=True))
 
 
 def test_another_cache_gets_a_batch_of_its_own(runner: ModelRunner) -> None:
@@ -85,7 +131,7 @@ def test_a_row_outside_is_refused_on_a_kept_batch_too(runner: ModelRunner) -> No
     cache = runner.new_cache(1)
     slot = cache.acquire()
     good = row(runner, cache, slot, 5).logits.clone()
-    for segment in (Segment(slot, (VOCAB,)), Segment(slot, (-1,))):
+    for segment in (Segment(slot, (VOCAB,)), Segment(slot, (-1,)), Segment(slot, (5,), Draft((3, -1), (-1, -1)))):
         with pytest.raises(InvalidBatch):
             runner.forward([segment], cache)
     cache.rewind(slot, 0)

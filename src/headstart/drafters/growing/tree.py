@@ -32,6 +32,7 @@ from torch import Tensor
 from headstart.drafters import Row
 from headstart.model.packed import Segment
 from headstart.rule.noise import Purpose
+from headstart.rule.softmax import softmax
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.theory.trees import Shape
 from headstart.types import Draft
@@ -146,6 +147,13 @@ class GrowingTree:
     def distributions(self) -> NDArray[Any]:
         """Of drawn nodes, the distribution that each was drawn from given its elder siblings, in the order of the draft
         [N, W]."""
+        drawn, before = list[NDArray[Any] | None](), -2
+        for node in self._nodes:
+            drawn.append(None if node.parent == before else node.distribution)
+            before = node.parent
+        found = softmax().siblings(drawn, [node.column for node in self._nodes])
+        if found is not None:
+            return found
         first = self._nodes[0].distribution
         assert first is not None, "called for drawn nodes only"
         rows = np.empty((len(self._nodes), len(first)), first.dtype)

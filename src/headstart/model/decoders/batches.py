@@ -1,4 +1,4 @@
-"""The batches of one decoder on the row kernels, of which that of a single row is kept from forward to forward."""
+"""The batches of one decoder on the row kernels, of which the last is kept from forward to forward."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from headstart.model.cache import NO_STATES, LayerShape
-from headstart.model.decoders.tiled import TiledBatch, is_one_row
+from headstart.model.decoders.tiled import TiledBatch
 from headstart.model.native import structs
 from headstart.model.packed import Packed
 from headstart.model.planes import StateShape
 
 
 class TiledBatches:
-    """Makes the batches of one decoder. To make one takes as long as a small layer, and a chain that is drafted, or
-    plain decoding, asks for one row after the other: so the last batch of a single row is kept, and moves.
+    """Makes the batches of one decoder. To make one takes as long as a small layer, and a step of decoding asks for
+    rows of the cache of the step before: so the last batch is kept, and moves.
 
     The arguments are those of `TiledBatch`.
     """
@@ -38,22 +38,24 @@ class TiledBatches:
         }  # fmt: skip
         self._kept: list[TiledBatch] = []
 
-    def run(self, packed: Packed, model: structs.Model, add: Callable[[TiledBatch], None]) -> TiledBatch:
-        """Run a packed batch. add: completes its struct.
+    def run(self, packed: Packed, model: structs.Model, add: Callable[[TiledBatch], None]) -> tuple[torch.Tensor, int]:
+        """Run a packed batch; returns its logits [R, outputs], and how many experts its rows chose. add: completes its
+        struct.
 
         Raises:
             InvalidBatch, NotEnoughMemory: see `TiledBatch`.
         """
-        lone, outputs = is_one_row(packed), model.head.outputs
-        batch = self._take() if lone else None
+        batch, outputs = self._take(), model.head.outputs
         if batch is None or batch.outputs != outputs or not batch.move_to(packed):
             count = int(model.layer_count)
             batch = TiledBatch(packed, self._windows, outputs=outputs, layers=count, **self._fixed)
         add(batch)
         batch.run(model)
-        if lone and batch.can_move:
+        logits, touched = batch.logits, batch.experts_touched
+        if batch.can_move:
+            del batch.logits  # they are the caller's alone
             self._kept[:] = [batch]
-        return batch
+        return logits, touched
 
     def again(self) -> TiledBatches:
         """The same, which keep a batch of their own: for another cache, whose rows would throw away the other's."""

@@ -152,26 +152,26 @@ class FusedDecoder:
                 f"{model.layer_count} layers with taps {taps} of {len(self._layers)}", hint="ask for layers it has"
             )
         if not taps:
-            return Forward(self._run(packed, model, None).logits)
+            return Forward(self._run(packed, model, None))
         rows = len(packed.token_ids)
         states = torch.empty(len(taps), rows, model.width)  # one tensor for all: a step has little time for more
         pointers = (ctypes.c_void_p * (model.layer_count + 1))()
         for number, layer in enumerate(taps):
             pointers[layer] = states.data_ptr() + 4 * number * rows * model.width
 
-        batch = self._run(packed, model, ctypes.addressof(pointers))
-        return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
+        logits = self._run(packed, model, ctypes.addressof(pointers))
+        return Forward(logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
 
-    def _run(self, packed: Packed, model: structs.Model, taps: int | None) -> TiledBatch:
+    def _run(self, packed: Packed, model: structs.Model, taps: int | None) -> Tensor:
         """taps: the address of where the states go."""
 
         def add(batch: TiledBatch) -> None:
             batch.struct.taps = taps
 
-        batch = self._batches.run(packed, model, add)
+        logits, touched = self._batches.run(packed, model, add)
         if self.experts_touched is not None:
-            self.experts_touched = batch.experts_touched
-        return batch
+            self.experts_touched = touched
+        return logits
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
         made = copy.copy(self)  # it shares the layers, and keeps alive what they point to

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headstart.base.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
@@ -210,6 +211,24 @@ class TiledBatch:
             or (NO_STATES if cache.states is None else cache.states.shapes) != states
         ):
             raise InvalidBatch("the row kernels run on caches of their own model", hint=_HINT)
+        self.outputs, self._windows, self._layers, self._states = outputs, windows, layers, cache.states
+        self._cache = weakref.ref(cache)
+        self._limits = vocabulary, positions, len(cache.lengths), cache.capacity
+        self._touched = ctypes.c_int64()
+        self._visible = (structs.Visible * len(windows))()
+        keys, values = cache.pointers
+        self.struct = structs.Batch(
+            visible=self._visible,
+            keys=ctypes.addressof(keys),
+            values=ctypes.addressof(values),
+            capacity=cache.padded,
+            experts_touched=ctypes.addressof(self._touched),
+            coded=cache.dtype == torch.int8,
+        )
+        self._lay(packed)
+
+    def _lay(self, packed: Packed) -> None:
+        """Take in the rows of a packed batch. Nothing is changed before they have been checked."""
         slots: list[int] = []
         places: list[int] = []
         for segment, start in zip(packed.segments, packed.starts, strict=True):
@@ -224,66 +243,51 @@ class TiledBatch:
             packed.judged_rows,
             segments,
         ]
-        for window in windows:
+        rows = len(packed.token_ids)
+        _check(parts, (*self._limits, rows))
+        for window in self._windows:
             parts += visible(packed, window)
-        self.rows = len(packed.token_ids)
-        self._limits = vocabulary, positions, len(cache.lengths), cache.capacity, self.rows
-        self._cache, self._windows = weakref.ref(cache), windows
-        _check(parts, self._limits)
-        self.logits, self.outputs = torch.empty(len(packed.judged_rows), outputs), outputs
-        self._states, self._layers = cache.states, layers
-        self._walks = [] if cache.states is None else cache.states.walks(packed, layers)
+        self._walks = [] if self._states is None else self._states.walks(packed, self._layers)
         windowed = len(parts)
-        if cache.states is not None:
+        if self._states is not None:
             parts += walk_parts(self._walks)
-        self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
-        base = self._array.__array_interface__["data"][0]
-        at = [base + 8 * begin for begin in itertools.accumulate(map(len, parts[:-1]), initial=0)]
-        self._visible = (structs.Visible * len(windows))(
-            *(structs.Visible(*at[first : first + 4]) for first in range(6, windowed, 4))
-        )
-        keys, values = cache.pointers
-        self._touched = ctypes.c_int64()
-        self.struct = structs.Batch(
-            count=self.rows,
-            ids=at[0],
-            positions=at[1],
-            slots=at[2],
-            places=at[3],
-            segments=at[5],
-            segment_count=len(packed.segments),
-            visible=self._visible,
-            keys=ctypes.addressof(keys),
-            values=ctypes.addressof(values),
-            capacity=cache.padded,
-            judged=at[4],
-            judged_count=len(self.logits),
-            logits=self.logits.data_ptr(),
-            threads=threads(),
-            experts_touched=ctypes.addressof(self._touched),
-            coded=cache.dtype == torch.int8,
-        )
-        if cache.states is not None:
+        lengths = [len(part) for part in parts]
+        self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(lengths))
+        at = list(itertools.accumulate([8 * length for length in lengths], initial=_address(self._array)))
+        self.rows, self._alone, self.logits = rows, is_one_row(packed), torch.empty(lengths[4], self.outputs)
+        struct = self.struct
+        struct.count, struct.judged_count, struct.segment_count = rows, lengths[4], len(packed.segments)
+        struct.ids, struct.positions, struct.slots, struct.places, struct.judged, struct.segments = at[:6]
+        for seen, first in zip(self._visible, range(6, windowed, 4), strict=True):
+            seen.first, seen.last, seen.extra_begin, seen.extra = at[first : first + 4]
+        struct.logits, struct.threads = self.logits.data_ptr(), threads()
+        if self._states is not None:
+            cache = packed.cache
+            assert isinstance(cache, TiledCache), "it was checked"
             held = (ctypes.addressof(pointers) for pointers in cache.state_pointers)
-            sizes = (len(cache.lengths), LOG, cache.states.taps)
+            sizes = (len(cache.lengths), LOG, self._states.taps)
             deepest = max((max(walk.depths) for walk in self._walks), default=0)
-            made = structs.Walks(*held, *sizes, *at[windowed:], len(self._walks), deepest)
-            self.struct.walks = ctypes.pointer(made)
+            made = structs.Walks(*held, *sizes, *at[windowed:-1], len(self._walks), deepest)
+            struct.walks = ctypes.pointer(made)
 
     @property
     def can_move(self) -> bool:
-        """Whether it is of a single row and holds no states of recurrent layers, which would outlive their cache."""
-        return self.rows == 1 and self._states is None
+        """Whether it holds no states of recurrent layers, which would outlive their cache."""
+        return self._states is None
 
     def move_to(self, packed: Packed) -> bool:
-        """Become the batch of another row of the same cache, if both are single rows of a text and no layer is
-        recurrent. It has logits of its own then; what decoders add stays as it is.
+        """Become the batch of other rows of the same cache, if no layer is recurrent. It has logits of its own then;
+        what decoders add stays as it is.
 
         Raises:
             InvalidBatch: as above.
         """
-        if not (self.can_move and is_one_row(packed) and packed.cache is self._cache()):
+        if not self.can_move or packed.cache is not self._cache():
             return False
+        self._touched.value = 0
+        if not (self._alone and is_one_row(packed)):
+            self._lay(packed)
+            return True
         place, slot = packed.starts[0], packed.segments[0].slot
         _check((packed.token_ids, packed.starts, (slot,), packed.starts), self._limits)
         numbers = self._array
@@ -293,7 +297,6 @@ class TiledBatch:
             numbers[8 + 4 * k] = place + 1
         self.logits = torch.empty(1, self.outputs)
         self.struct.logits, self.struct.threads = self.logits.data_ptr(), threads()
-        self._touched.value = 0
         return True
 
     @property
@@ -320,6 +323,11 @@ class TiledBatch:
 def is_one_row(packed: Packed) -> bool:
     """Whether it is a single row of a text, as plain decoding and the next token of a chain are."""
     return len(packed.token_ids) == 1 and len(packed.segments[0].causal) == 1
+
+
+def _address(array: NDArray[np.int64]) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 _PARTS = ("token", "position", "slot", "place in its slot", "judged row")

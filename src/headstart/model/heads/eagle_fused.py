@@ -151,7 +151,8 @@ class FusedHead(Head):
             struct.output_states = states.data_ptr()
             struct.taps = None if pointers is None else ctypes.addressof(pointers)
 
-        return HeadOutput(self._batches.run(packed, self._model, add).logits, states, left)
+        logits, _ = self._batches.run(packed, self._model, add)
+        return HeadOutput(logits, states, left)
 
     def weights(self) -> Iterable[Tensor]:
         return (*super().weights(), *self._weights.tensors)
