@@ -124,6 +124,18 @@ def test_what_is_left_is_that_of_float64(compiled: Compiled, size: int, part: bo
         np.testing.assert_allclose(rest, _shared(differences)[0], rtol=1e-5)
 
 
+def test_what_is_left_of_next_to_nothing_is_shared_too(compiled: Compiled) -> None:
+    """The reciprocal of such a sum is infinite in float32."""
+    q = np.array([1.0, 8e-40, 3e-40, 0.0], np.float32)
+    found = compiled.siblings([q, None], [0, 1])
+    assert found is not None
+    np.testing.assert_allclose(found[1], q * [0, 1, 1, 0] / (q[1] + q[2]), rtol=1e-6)
+    p = np.array([0.6, 0.4, 1e-40, 0.0], np.float32)
+    left_of_p = rest_module.left(p, 1.0, np.array([0.6, 0.4, 0.0, 0.0], np.float32), None)
+    assert left_of_p is not None
+    assert left_of_p[0].tolist() == [0, 0, 1, 0]
+
+
 @pytest.mark.parametrize("size", [2, 17, 300, 8192])
 def test_siblings_are_drawn_without_their_elders(compiled: Compiled, size: int) -> None:
     """Two families, of which the second is a child alone."""

@@ -155,7 +155,6 @@ class _Columns:
         if not ids.size or not 0 <= ids.min() <= ids.max() < vocab_size or np.unique(ids).size < ids.size:
             raise _refused(f"a vocabulary must name tokens below {vocab_size}, each once")
         self._tokens = ids.astype(np.int64)
-        self._bytes = self._tokens.tobytes()
         self._places = np.full(vocab_size, -1)
         self._places[self._tokens] = np.arange(ids.size)
         self.ids = torch.from_numpy(self._tokens)
@@ -165,7 +164,7 @@ class _Columns:
 
     def are(self, ids: NDArray[Any]) -> bool:
         # NumPy's comparison takes several times as long, at every draft
-        return ids.astype(np.int64, copy=False).tobytes() == self._bytes
+        return ids.astype(np.int64, copy=False).tobytes() == self._tokens.tobytes()
 
     def of(self, tokens: Sequence[int]) -> list[int]:
         """The column of each token, -1 for one that it has not."""

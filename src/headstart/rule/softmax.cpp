@@ -74,8 +74,14 @@ void add(const float *x, int64_t size, double *sums) {
     for (int j = 0; i + j < size; ++j) sums[j] += x[i + j];
 }
 
-void multiply(float *x, int64_t size, float factor) {
-    for (int64_t i = 0; i < size; ++i) x[i] *= factor;
+// By a product where it has the reciprocal: that of a sum below 3e-39 is infinite in float.
+void divide(float *x, int64_t size, double sum) {
+    const float factor = static_cast<float>(1 / sum);
+    if (std::isfinite(factor)) {
+        for (int64_t i = 0; i < size; ++i) x[i] *= factor;
+    } else {
+        for (int64_t i = 0; i < size; ++i) x[i] = static_cast<float>(x[i] / sum);
+    }
 }
 
 }  // namespace
@@ -166,7 +172,7 @@ extern "C" double headstart_left(const float *p, int64_t size, float weight, con
         add(rest, size, sums);
     }
     for (const double each : sums) sum += each;
-    if (sum > 0) multiply(rest, size, static_cast<float>(1 / sum));
+    if (sum > 0) divide(rest, size, sum);
     return sum;
 }
 
@@ -180,7 +186,7 @@ extern "C" void headstart_siblings(const float *const *q, const int64_t *columns
         double sums[LANES] = {}, sum = 0;
         add(rows, size, sums);
         for (const double each : sums) sum += each;
-        multiply(rows, size, static_cast<float>(1 / sum));
+        divide(rows, size, sum);
     }
 }
 

@@ -88,6 +88,8 @@ def test_rows_of_every_kind_are_those_of_a_batch_of_their_own(runner: ModelRunne
             [Segment(one, (), Draft.chain((4, 5, 6)), judged=1, held=2)],
             [Segment(two, (7,))],
             [Segment(two, (8,))],
+            [Segment(two, (8,)), Segment(one, (), judged=0)],
+            [Segment(two, (6,))],
             [Segment(one, TEXT[:12], judged=0), Segment(two, (9,))],
         ):
             if afresh:
@@ -131,7 +133,12 @@ def test_a_row_outside_is_refused_on_a_kept_batch_too(runner: ModelRunner) -> No
     cache = runner.new_cache(1)
     slot = cache.acquire()
     good = row(runner, cache, slot, 5).logits.clone()
-    for segment in (Segment(slot, (VOCAB,)), Segment(slot, (-1,)), Segment(slot, (5,), Draft((3, -1), (-1, -1)))):
+    for segment in (
+        Segment(slot, (VOCAB,)),
+        Segment(slot, (-1,)),
+        Segment(slot, (5,), judged=2),
+        Segment(slot, (5,), Draft((3, -1), (-1, -1))),
+    ):
         with pytest.raises(InvalidBatch):
             runner.forward([segment], cache)
     cache.rewind(slot, 0)

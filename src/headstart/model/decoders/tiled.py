@@ -289,7 +289,7 @@ class TiledBatch:
             self._lay(packed)
             return True
         place, slot = packed.starts[0], packed.segments[0].slot
-        _check((packed.token_ids, packed.starts, (slot,), packed.starts), self._limits)
+        _check((packed.token_ids, packed.starts, (slot,), packed.starts, packed.judged_rows), self._limits)
         numbers = self._array
         numbers[0], numbers[1], numbers[2], numbers[3] = packed.token_ids[0], place, slot, place
         for k, window in enumerate(self._windows):  # behind a judged row and two bounds: first, last and two bounds
@@ -322,7 +322,7 @@ class TiledBatch:
 
 def is_one_row(packed: Packed) -> bool:
     """Whether it is a single row of a text, as plain decoding and the next token of a chain are."""
-    return len(packed.token_ids) == 1 and len(packed.segments[0].causal) == 1
+    return len(packed.token_ids) == 1 == len(packed.segments) and len(packed.segments[0].causal) == 1
 
 
 def _address(array: NDArray[np.int64]) -> int:
