@@ -203,6 +203,12 @@ def test_a_source_that_does_not_pay_for_asking_keeps_no_other_out() -> None:
     alone = choose([[often]], costs, batch=1, sampled=[False])
     assert both.nodes[0][0] == 0 < both.nodes[0][1]
     assert both.rate == pytest.approx(alone.rate)
+    better = replace(seldom, source=1, gains=2 * gains)  # asked after the other, and better where it matches
+    costs = CurrentCosts(
+        StepCosts(FLAT, 0.0, {"often": DraftCost(0.0005), "seldom": DraftCost(0.004)}), ["often", "seldom"]
+    )
+    ((first, second),) = choose([[replace(often, source=0), better]], costs, batch=1, sampled=[False]).nodes
+    assert first > 0 == second
 
 
 def test_an_interrupted_first_decision_is_not_taken_for_the_rule() -> None:

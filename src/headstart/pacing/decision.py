@@ -140,8 +140,8 @@ def _lone(
         if pays:
             tokens += used * (gain - tokens)
             seconds = used * adds + (1 - used) * (asking + seconds)
+            later = max(later, rate)
         nodes.append(int(option.nodes[size]) if pays else 0)
-        later = max(later, rate)
     return (batch + tokens) / (base + seconds), [nodes[::-1]]
 
 
