@@ -119,7 +119,7 @@ class Group:
 
     def judged_alone(self, *, news: bool = False) -> None:
         """A draft was judged, or a source has read what it had not. If the last decision was one on a lone row, it
-        stands until the last of a few drafts, and no longer where there are news: something was read, or on trial."""
+        stands until the last of a few of these, and no longer where there are news: a source was on trial."""
         if len(self._decided[1]) == 1:
             self._unjudged -= 1
             if news or self._unjudged <= 0:

@@ -71,7 +71,7 @@ class RowState:
             unused = [self._learn_unused(other, step, sources) for other in step.draft.passed_over]
             asked = self._learn_used(step, sources)
             if asked.unread or len(step.draft) or any(unused):
-                self.group.judged_alone(news=asked.unread > 0 or tried is not None)
+                self.group.judged_alone(news=tried is not None)
             if tried is not None and step.draft.source == sources[tried].name:
                 self.group.refund(step)
             if tried is not None:
