@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headstart.base.errors import InvalidOption
 from headstart.base.levels import Level, architecture, forced, levels_of, usable, wanted
@@ -300,3 +301,9 @@ def version_of(compiler: str) -> str:
 
 def _short(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def address(array: Any) -> int:
+    """Of the first number of a NumPy array, as compiled code is given it."""
+    found: int = array.__array_interface__["data"][0]
+    return found

@@ -18,7 +18,7 @@ from headstart.model.cache import LayerShape
 from headstart.model.coded import fits_kernels
 from headstart.model.codes import codes_of, is_quantised
 from headstart.model.decoders import parts
-from headstart.model.decoders.attention import IMPLEMENTATION, register
+from headstart.model.decoders.attention import attend_in
 from headstart.model.decoders.tiled import buffer_bytes
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
@@ -275,8 +275,7 @@ def adopt(model: Any) -> Any:
     """Prepare a model already in memory: eval mode, no gradients, our attention."""
     check_class(type(model), model.config)
     model.eval().requires_grad_(False)
-    register()
-    model.set_attn_implementation(IMPLEMENTATION)
+    attend_in(model)
     return model
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders import Decoder
-from headstart.model.decoders.attention import IMPLEMENTATION
+from headstart.model.decoders.attention import attend_in
 from headstart.model.decoders.linears import lies_by_inputs
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.packed import Packed, Segment
@@ -61,7 +61,7 @@ class Probe:
         self._plain = found[0, -_LAST:].float()
         recipe = find_recipe(model.config)
         self._mixes = recipe is not None and bool(recipe.experts)
-        model.set_attn_implementation(IMPLEMENTATION)
+        attend_in(model)
         self._most = 1e-3 if model.dtype in (torch.float32, torch.float64) else _USUAL
 
     def shapes(self) -> dict[int, LayerShape]:
@@ -139,7 +139,7 @@ class Probe:
             given = torch.tensor([self._tokens], device=model.device).repeat(_DRAWS, 1)
             errors = [self._off(logits[-1:]) for logits in model(given, use_cache=False).logits]
         finally:
-            model.set_attn_implementation(IMPLEMENTATION)
+            attend_in(model)
             for hook in hooks:
                 hook.remove()
         small = next((number for number, error in enumerate(errors) if error < _SMALL), _DRAWS)

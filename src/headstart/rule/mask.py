@@ -124,6 +124,6 @@ def bound_to(library: Any) -> Apply:
         if not x.flags.c_contiguous:
             in_numpy(x, mask)
             return
-        function(x.__array_interface__["data"][0], len(x), mask.__array_interface__["data"][0])
+        function(compiling.address(x), len(x), compiling.address(mask))
 
     return applied

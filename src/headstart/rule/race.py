@@ -55,8 +55,8 @@ def bound_to(library: Any) -> First:
         weights: NDArray[np.float32], key: int, count: int, tokens: NDArray[np.int64] | None = None
     ) -> list[int] | None:
         drawn = (ctypes.c_int64 * count)()
-        of = None if tokens is None else tokens.__array_interface__["data"][0]
-        found = function(weights.__array_interface__["data"][0], of, len(weights), key, drawn, count)
+        of = None if tokens is None else compiling.address(tokens)
+        found = function(compiling.address(weights), of, len(weights), key, drawn, count)
         return drawn[:found] if found >= 0 else None
 
     return first

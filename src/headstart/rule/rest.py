@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base import compiling
+from headstart.base.compiling import address
 
 SOURCE = Path(__file__).with_name("softmax.cpp")
 
@@ -49,9 +50,3 @@ def _compiled() -> Any:
 def readable(array: NDArray[Any], dtype: type) -> bool:
     """Whether compiled code can read it as it lies."""
     return array.dtype == dtype and array.flags.c_contiguous
-
-
-def address(array: NDArray[Any]) -> int:
-    """Of its first number."""
-    found: int = array.__array_interface__["data"][0]
-    return found

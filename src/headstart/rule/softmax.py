@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from headstart.base import compiling
-from headstart.rule.rest import SOURCE, address, readable
+from headstart.base.compiling import address
+from headstart.rule.rest import SOURCE, readable
 
 log = logging.getLogger(__name__)
 

@@ -138,6 +138,7 @@ def take_any_length(device: torch.device) -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def register() -> None:
-    """Let modules of transformers ask for `attend` by the name `IMPLEMENTATION`."""
+def attend_in(model: Any) -> None:
+    """Let a model of transformers attend by `attend`, which it asks for by the name `IMPLEMENTATION`."""
     transformers.AttentionInterface.register(IMPLEMENTATION, attend)
+    model.set_attn_implementation(IMPLEMENTATION)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from headstart.base.compiling import address
 from headstart.base.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
 from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of, stored
@@ -253,7 +253,7 @@ class TiledBatch:
             parts += walk_parts(self._walks)
         lengths = [len(part) for part in parts]
         self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(lengths))
-        at = list(itertools.accumulate([8 * length for length in lengths], initial=_address(self._array)))
+        at = list(itertools.accumulate([8 * length for length in lengths], initial=address(self._array)))
         self.rows, self._alone, self.logits = rows, is_one_row(packed), torch.empty(lengths[4], self.outputs)
         struct = self.struct
         struct.count, struct.judged_count, struct.segment_count = rows, lengths[4], len(packed.segments)
@@ -323,11 +323,6 @@ class TiledBatch:
 def is_one_row(packed: Packed) -> bool:
     """Whether it is a single row of a text, as plain decoding and the next token of a chain are."""
     return len(packed.token_ids) == 1 == len(packed.segments) and len(packed.segments[0].causal) == 1
-
-
-def _address(array: NDArray[np.int64]) -> int:
-    found: int = array.__array_interface__["data"][0]
-    return found
 
 
 _PARTS = ("token", "position", "slot", "place in its slot", "judged row")
