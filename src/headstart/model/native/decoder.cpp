@@ -159,6 +159,10 @@ struct Buffers {
         if (int64_t(v.size()) < n) v.resize(n);
     }
 
+    // Rows of so many bytes, from the beginning of a line of the cache on: see `LINE`.
+    void grow_rows(int64_t bytes) { grow(rows, bytes + LINE); }
+    uint8_t *lines() { return rows.data() + (LINE - uintptr_t(rows.data()) % LINE) % LINE; }
+
     // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity` with
     // queries of `dim`, or has `state_numbers` of states, or `tile_numbers` of attention by tiles.
     void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity, int64_t dim,
@@ -303,46 +307,55 @@ inline bool by_tiles(int64_t dim, bool bf16) {
     return bf16 && dim < 0;
 }
 
+// Rows whose keys and values of one head are written by the same member: those of consecutive tokens lie in the same lines of
+// the cache.
+constexpr int64_t KEYS_TOGETHER = LANES;
+
 // Unpack [q | k | v] of each row, norm and rotate q and k, write k and v to their place in the cache. A layer that attends
 // to another's keys has q alone. Of the scratch it takes three heads (normed, rotated, and as it is stored).
 template <class KV>
 void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, bool in_rows, KV *keys, KV *values,
             const Scratch &scratch, float *query) {
     float *head = scratch.row;
-    scratch.team.each(batch.count, [&](int64_t r) {
-        const int64_t slot = batch.slots[r], place = batch.places[r], position = batch.positions[r];
-        float *row = y + r * layer.qkv.results;
-        if (layer.norm_over_all) {
+    if (layer.norm_over_all)
+        scratch.team.each(batch.count, [&](int64_t r) {
+            float *row = y + r * layer.qkv.results;
             if (layer.q_norm.kind) norm_row(row, layer.q_norm, s.heads * s.dim, row);
             if (layer.k_norm.kind && stores)
                 norm_row(row + s.heads * s.dim, layer.k_norm, s.kv_heads * s.dim, row + s.heads * s.dim);
-        }
+        });
+    const auto turn_queries = [&](int64_t r) {
+        const int64_t position = batch.positions[r];
         for (int64_t h = 0; h < s.heads; h++) {
             float *turned = query + (r * s.heads + h) * s.dim;
-            turn_head(row + h * s.dim, layer.q_norm, layer, h, position, head, turned);
+            turn_head(y + r * layer.qkv.results + h * s.dim, layer.q_norm, layer, h, position, head, turned);
             if (!layer.query_factors) continue;
             const float factor = layer.query_factors[position];
             for (int64_t i = 0; i < s.dim; i += LANES) store(turned + i, load(turned + i) * factor);
         }
-        if (!stores) return;
-        for (int64_t h = 0; h < s.kv_heads; h++) {
-            const float *key = row + (s.heads + h) * s.dim, *value = layer.value_is_key ? key : key + s.kv_heads * s.dim;
-            KV *to = value_row(values, s, slot, h, place);
-            if (layer.v_norm.kind) {
-                norm_row(value, layer.v_norm, s.dim, head);
-                value = head;
-            }
-            store_row(value, s.dim, to);
-            float *turned = head + s.dim;
-            turn_head(key, layer.k_norm, layer, h, position, head, turned);
-            if (in_rows) {
-                store_row(turned, s.dim, value_row(keys, s, slot, h, place));
-                continue;
-            }
-            KV *stored = (KV *)(turned + s.dim);
-            store_row(turned, s.dim, stored);
-            place_key(stored, s.dim, key_tile(keys, s, slot, h, place), place % LANES);
+    };
+    const auto store_head = [&](int64_t r, int64_t h) {
+        const int64_t slot = batch.slots[r], place = batch.places[r];
+        const float *key = y + r * layer.qkv.results + (s.heads + h) * s.dim;
+        const float *value = layer.value_is_key ? key : key + s.kv_heads * s.dim;
+        KV *to = value_row(values, s, slot, h, place);
+        if (layer.v_norm.kind) {
+            norm_row(value, layer.v_norm, s.dim, head);
+            value = head;
         }
+        store_row(value, s.dim, to);
+        float *turned = head + s.dim;
+        turn_head(key, layer.k_norm, layer, h, batch.positions[r], head, turned);
+        if (in_rows) return store_row(turned, s.dim, value_row(keys, s, slot, h, place));
+        KV *stored = (KV *)(turned + s.dim);
+        store_row(turned, s.dim, stored);
+        place_key(stored, s.dim, key_tile(keys, s, slot, h, place), place % LANES);
+    };
+    const int64_t blocks = stores ? (batch.count + KEYS_TOGETHER - 1) / KEYS_TOGETHER : 0, stored = blocks * s.kv_heads;
+    scratch.team.each(stored + batch.count, [&](int64_t task) {
+        if (task >= stored) return turn_queries(task - stored);
+        const int64_t begin = task / s.kv_heads * KEYS_TOGETHER, end = std::min(begin + KEYS_TOGETHER, batch.count);
+        for (int64_t r = begin; r < end; r++) store_head(r, task % s.kv_heads);
     });
 }
 
@@ -645,7 +658,7 @@ void final_norm_and_head(const Model &model, const Batch &batch, const Selected 
 
 template <class W>
 void forward(const Model &model, const Batch &batch, Buffers &b) {
-    uint8_t *rows = b.rows.data();
+    uint8_t *rows = b.lines();
     float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data(), *query = b.query.data(), *attended = b.attended.data();
     int64_t last = model.layer_count - 1;  // the last layer that looks at other rows, or -1
     bool tapped = batch.taps && batch.taps[model.layer_count];
@@ -771,7 +784,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
         if (const Experts *e = layer.experts) {
             grow(*e, batch.count, model.width, b.mixture);
             Buffers::grow(b.mixture.pieces, model.layer_count);
-            Buffers::grow(b.rows, std::max(experts_row_bytes(*e, batch.count), row_room(batch.count) * e->router.row_bytes()));
+            b.grow_rows(std::max(experts_row_bytes(*e, batch.count), row_room(batch.count) * e->router.row_bytes()));
             Buffers::grow(b.scale, pairs_of(*e, batch.count));
             row = std::max(row, experts_scratch(*e));
             for (int64_t i = 0; i < e->count + e->shared; i++) row = std::max(row, e->down[i].inputs);
@@ -786,7 +799,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
         row = std::max(row, projection.outputs);
         Buffers::grow(b.inputs, padded * projection.outputs);
     }
-    Buffers::grow(b.rows, row_room(batch.count) * bytes);
+    b.grow_rows(row_room(batch.count) * bytes);
     Buffers::grow(b.x, padded * model.width);
     Buffers::grow(b.scale, padded * scales);
     Buffers::grow(b.y, padded * widest);
@@ -979,13 +992,13 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
     static thread_local Buffers kept;
     Buffers &b = kept;  // this thread's, for all threads of the region below
     try {
-        Buffers::grow(b.rows, row_room(count) * p->row_bytes());
+        b.grow_rows(row_room(count) * p->row_bytes());
         Buffers::grow(b.scale, round_up(count, 32));
         b.grow_scratch(count, threads, 0, 0, 0);
     } catch (const std::exception &) {
         return 1;
     }
-    uint8_t *rows = b.rows.data();
+    uint8_t *rows = b.lines();
     float *scale = b.scale.data();
     run(threads, [&](Member &team) {
         Tiles tiles(count);

@@ -66,15 +66,18 @@ struct Grouping {
     }
 };
 
-// Rows that are multiplied together lie interleaved, so that one address reaches all of them: four inputs of the first, of
-// the second, ...; then the next four. So many are taken at a time: the products are compiled for these numbers alone.
-// What is computed of rows that do not exist, in memory that does, is not used.
+// Rows that are multiplied together lie interleaved, so that one address reaches all of them: 64 inputs of the first, of the
+// second, ...; then the next 64. These are a line of the cache, so that members of a team that each make a row ready do not
+// write to one line. So many are taken at a time: the products are compiled for these numbers alone. What is computed of rows
+// that do not exist, in memory that does, is not used.
+constexpr int64_t LINE = 64;
+
 inline int64_t grouped_step(int64_t count) {
     const int64_t calls = (count + GROUPED_ROWS - 1) / GROUPED_ROWS, most = (count + calls - 1) / calls;
     return most <= 4 ? most : (most + 1) / 2 * 2;
 }
 
-// How rows lie: `step` of them interleaved. By four inputs, as vectors want them, or (`tiled`) by 64, as tiles do.
+// How rows lie: `step` of them interleaved. tiled: they are multiplied by tiles.
 struct Interleaved {
     int64_t step;
     bool tiled;
@@ -97,10 +100,8 @@ inline Interleaved interleaved(const Grouping &of, int64_t count) {
 // as the product wants it: `taken_off` times the negative sum as int32, or where minimums are stored the negative sum as float32.
 // Interleaved rows have the first of these parts of all of them, then the second, then the third.
 inline int64_t grouped_padded(int64_t inputs) { return (inputs + 127) / 128 * 128; }
-inline int64_t grouped_sums_at(int64_t inputs) { return grouped_padded(inputs) + (inputs + 31) / 32 * 4; }
-inline int64_t grouped_row_bytes(int64_t inputs) {
-    return (grouped_sums_at(inputs) + (inputs + 15) / 16 * 4 + 63) / 64 * 64;
-}
+inline int64_t grouped_sums_at(int64_t inputs) { return grouped_padded(inputs) + (inputs / 32 * 4 + LINE) / LINE * LINE; }
+inline int64_t grouped_row_bytes(int64_t inputs) { return grouped_sums_at(inputs) + (inputs / 16 * 4 + LINE) / LINE * LINE; }
 
 // -- rows -------------------------------------------------------------------------------------------------------------
 
@@ -112,30 +113,16 @@ inline Vec ordered(const Grouping &of, const float *row, int64_t i) {
     return load(found);
 }
 
-constexpr int64_t TILE_INPUTS = 64;  // of a row that lie together in a tile
-
-// Sixteen codes of a row from its i-th input on. codes: where the row's begin.
-inline void put_sixteen(Bytes bytes, int64_t i, int64_t step, bool tiled, uint8_t *codes) {
-    if (tiled) {
-        std::memcpy(codes + i / TILE_INPUTS * TILE_INPUTS * step + i % TILE_INPUTS, &bytes, sizeof bytes);
-        return;
-    }
-    Fours fours;
-    std::memcpy(&fours, &bytes, sizeof fours);
-    for (int n = 0; n < 4; n++) {
-        const uint32_t four = fours[n];
-        std::memcpy(codes + (i + 4 * n) * step, &four, sizeof four);
-    }
-}
+// Where byte `at` of a part of a row lies, from its first on, where `step` rows are interleaved.
+inline int64_t interleaved_at(int64_t at, int64_t step) { return (at & -LINE) * step + (at & (LINE - 1)); }
 
 // Row r of `count`: rounded to int8 by blocks, the largest number of each becoming 127. A NaN or an infinity makes
 // its scale NaN. stride: bytes of a row.
 inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int64_t count, int64_t stride, uint8_t *rows) {
     const auto [step, tiled] = interleaved(of, count);
     const int64_t padded = grouped_padded(of.inputs), by = of.group / LANES, place = r % step;
-    uint8_t *codes = rows + r / step * step * stride;
-    uint8_t *scales = codes + padded * step + place * 4, *sums = codes + grouped_sums_at(of.inputs) * step + place * 4;
-    codes += place * (tiled ? TILE_INPUTS : 4);
+    uint8_t *codes = rows + r / step * step * stride + place * LINE;
+    uint8_t *scales = codes + padded * step, *sums = codes + grouped_sums_at(of.inputs) * step;
     for (int64_t begin = 0, block = 0; begin < of.inputs; begin += of.rounded(), block++) {
         const int64_t end = begin + of.rounded() < of.inputs ? begin + of.rounded() : of.inputs;
         Vec peak = {}, finite = {};
@@ -145,29 +132,30 @@ inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int
             finite += v * 0.0f;
         }
         const float most = largest(peak), scale = most / 127.0f + sum(finite);
-        std::memcpy(scales + block * step * 4, &scale, sizeof scale);
+        std::memcpy(scales + interleaved_at(block * 4, step), &scale, sizeof scale);
         const Vec inverse = splat(most > 1e-30f ? 127.0f / most : 0.0f), magic = splat(12582912.0f);
         Ints total = {};
         for (int64_t i = begin; i < end; i += LANES) {
             const Vec rounded = fused(ordered(of, row, i), inverse, magic);  // the low bits of 1.5 * 2^23 + q are q
             const Ints words = bits_of(rounded);
-            put_sixteen(low_bytes(words), i, step, tiled, codes);
+            const Bytes bytes = low_bytes(words);
+            std::memcpy(codes + interleaved_at(i, step), &bytes, sizeof bytes);
             total += words << 24 >> 24;
             const int64_t unit = i / LANES;
             if ((unit + 1) % by && i + LANES < end) continue;
             const int32_t whole = sum(total), times = -int32_t(of.taken_off()) * whole;
             const float negative = -float(whole);
-            std::memcpy(sums + unit / by * step * 4, of.minimum == STORED ? (const void *)&negative : &times, 4);
+            std::memcpy(sums + interleaved_at(unit / by * 4, step), of.minimum == STORED ? (const void *)&negative : &times, 4);
             total = Ints{};
         }
     }
-    for (int64_t i = of.inputs; i < padded; i += LANES) put_sixteen(Bytes{}, i, step, tiled, codes);
+    for (int64_t i = of.inputs; i < padded; i += LANES) std::memset(codes + interleaved_at(i, step), 0, LANES);
     if (!tiled || r + 1 < count) return;
     // The rows up to the sixteenth are multiplied with the last: any codes will do, but not any float.
     for (int64_t missing = place + 1; missing < step; missing++) {
-        scales += 4, sums += 4;
-        for (int64_t i = 0; i < (of.inputs + 31) / 32; i++) std::memset(scales + i * step * 4, 0, 4);
-        for (int64_t i = 0; i < (of.inputs + 15) / 16; i++) std::memset(sums + i * step * 4, 0, 4);
+        scales += LINE, sums += LINE;
+        for (int64_t i = 0; i < (of.inputs + 31) / 32 * 4; i += LINE) std::memset(scales + i * step, 0, LINE);
+        for (int64_t i = 0; i < (of.inputs + 15) / 16 * 4; i += LINE) std::memset(sums + i * step, 0, LINE);
     }
 }
 
@@ -380,7 +368,7 @@ template <int BITS, int N>
 inline void add_step(Words codes, const uint8_t *four, Ints *sums) {
     HEADSTART_UNROLL
     for (int r = 0; r < N; r++)
-        sums[r] = in_short<BITS>() ? add_short(sums[r], codes, four + r * 4) : dot<BITS>(sums[r], codes, four + r * 4);
+        sums[r] = in_short<BITS>() ? add_short(sums[r], codes, four + r * LINE) : dot<BITS>(sums[r], codes, four + r * LINE);
 }
 
 // The same of four steps, whose codes have more than four bits: their low halves in two vectors, the rest in `high`, at
@@ -391,18 +379,18 @@ inline void add_four(const uint8_t *low, Words high, const uint8_t *x, Ints *sum
     constexpr uint8_t MASK = EACH == 1 ? 16 : 48;
     const Words a = load_codes(low), b = load_codes(low + 64);
     add_step<BITS, N>(joined<4 - FIRST>(a, high, MASK), x, sums);
-    add_step<BITS, N>(joined<4 - FIRST - EACH>(b, high, MASK), x + 4 * N, sums);
-    add_step<BITS, N>(joined<4 - FIRST - 2 * EACH>(moved<-4>(a), high, MASK), x + 8 * N, sums);
-    add_step<BITS, N>(joined<4 - FIRST - 3 * EACH>(moved<-4>(b), high, MASK), x + 12 * N, sums);
+    add_step<BITS, N>(joined<4 - FIRST - EACH>(b, high, MASK), x + 4, sums);
+    add_step<BITS, N>(joined<4 - FIRST - 2 * EACH>(moved<-4>(a), high, MASK), x + 8, sums);
+    add_step<BITS, N>(joined<4 - FIRST - 3 * EACH>(moved<-4>(b), high, MASK), x + 12, sums);
 }
 
 // The same of four steps of codes of two bits.
 template <int N>
 inline void add_pairs_of_bits(Words w, const uint8_t *x, Ints *sums) {
     add_step<2, N>(shifted<0>(w, 3), x, sums);
-    add_step<2, N>(shifted<-2>(w, 3), x + 4 * N, sums);
-    add_step<2, N>(shifted<-4>(w, 3), x + 8 * N, sums);
-    add_step<2, N>(shifted<-6>(w, 3), x + 12 * N, sums);
+    add_step<2, N>(shifted<-2>(w, 3), x + 4, sums);
+    add_step<2, N>(shifted<-4>(w, 3), x + 8, sums);
+    add_step<2, N>(shifted<-6>(w, 3), x + 12, sums);
 }
 
 // The first four steps of codes of three bits, of which 32 inputs lie at w.
@@ -410,9 +398,9 @@ template <int N>
 inline void add_first_threes(const uint8_t *w, const uint8_t *x, Ints *sums) {
     const Words a = load_codes(w), b = load_codes(w + 64);
     add_step<3, N>(shifted<0>(a, 7), x, sums);
-    add_step<3, N>(shifted<-3>(a, 7), x + 4 * N, sums);
-    add_step<3, N>(shifted<0>(b, 7), x + 8 * N, sums);
-    add_step<3, N>(shifted<-3>(b, 7), x + 12 * N, sums);
+    add_step<3, N>(shifted<-3>(a, 7), x + 4, sums);
+    add_step<3, N>(shifted<0>(b, 7), x + 8, sums);
+    add_step<3, N>(shifted<-3>(b, 7), x + 12, sums);
 }
 
 // The other four, of which two have their bits at the upper end of all three vectors.
@@ -421,9 +409,9 @@ inline void add_last_threes(const uint8_t *w, const uint8_t *x, Ints *sums) {
     const Words a = load_codes(w), b = load_codes(w + 64), c = load_codes(w + 128);
     const Words some = masked_or(moved<-2>(b), 0x30303030u, shifted<-4>(c, 12)), upper = masked_or(a, 0xc0c0c0c0u, some);
     add_step<3, N>(shifted<0>(c, 7), x, sums);
-    add_step<3, N>(shifted<-3>(c, 7), x + 4 * N, sums);
-    add_step<3, N>(shifted<-5>(upper, 7), x + 8 * N, sums);
-    add_step<3, N>(shifted<-2>(upper, 7), x + 12 * N, sums);
+    add_step<3, N>(shifted<-3>(c, 7), x + 4, sums);
+    add_step<3, N>(shifted<-5>(upper, 7), x + 8, sums);
+    add_step<3, N>(shifted<-2>(upper, 7), x + 12, sums);
 }
 
 // Bytes of the codes of 16 * UNITS inputs of sixteen outputs. odd: of codes of 3 bits, which lie by 32 inputs: whether these
@@ -449,30 +437,30 @@ inline void add_codes(const uint8_t *w, int64_t ahead, const uint8_t *x, Words t
     for (int at = 0; at < BYTES; at += 64) __builtin_prefetch(w + at + ahead);
     if constexpr (BITS == 3) {
         add_first_threes<N>(w, x, sums);
-        if constexpr (UNITS == 2) add_last_threes<N>(w, x + 16 * N, sums);
+        if constexpr (UNITS == 2) add_last_threes<N>(w, x + 16, sums);
     } else if constexpr (BITS == 2) {
         HEADSTART_UNROLL
-        for (int u = 0; u < UNITS; u++) add_pairs_of_bits<N>(load_codes(w + u * 64), x + u * LANES * N, sums);
+        for (int u = 0; u < UNITS; u++) add_pairs_of_bits<N>(load_codes(w + u * 64), x + u * LANES, sums);
     } else if constexpr (BITS == 5) {
         const Words high = load_codes(w + 256);
         add_four<5, 0, N>(w, high, x, sums);
-        add_four<5, 4, N>(w + 128, high, x + 16 * N, sums);
+        add_four<5, 4, N>(w + 128, high, x + 16, sums);
     } else if constexpr (BITS == 6) {
         HEADSTART_UNROLL
         for (int u = 0; u < UNITS; u++)
-            add_four<6, 0, N>(w + u * 192, load_codes(w + u * 192 + 128), x + u * LANES * N, sums);
+            add_four<6, 0, N>(w + u * 192, load_codes(w + u * 192 + 128), x + u * LANES, sums);
     } else {
         constexpr int VECTORS = BITS == 8 ? 4 : 2;
         HEADSTART_UNROLL
         for (int v = 0; v < VECTORS * UNITS; v++) {
-            const uint8_t *four = x + (v / VECTORS * LANES + v % VECTORS * 4) * N;
+            const uint8_t *four = x + v / VECTORS * LANES + v % VECTORS * 4;
             const Words codes = load_codes(w + v * 64);
             if constexpr (BITS == 8) {
                 add_step<8, N>(codes, four, sums);
             } else {
                 const Words low = low_half(codes), high = high_half(codes);
                 add_step<BITS, N>(BITS == TABLED ? looked_up(table, low) : low, four, sums);
-                add_step<BITS, N>(BITS == TABLED ? looked_up(table, high) : high, four + 8 * N, sums);
+                add_step<BITS, N>(BITS == TABLED ? looked_up(table, high) : high, four + 8, sums);
             }
         }
     }
@@ -495,6 +483,13 @@ inline bool in_usual_form(const Grouping &of) {
     return HAS_USUAL_FORM<BITS> && of.group == LANES && of.scales == SCALES_UNITS && (of.minimum == STORED) == (BITS == 2);
 }
 
+// So many bytes on in a part of a row, of N interleaved ones that begin with lines of the cache.
+template <int N>
+inline const uint8_t *next_of(const uint8_t *at, int64_t bytes) {
+    at += bytes;
+    return N == 1 || uintptr_t(at) % LINE ? at : at + LINE * (N - 1);
+}
+
 // The blocks [from, to) of PANELS panels, the first at `w`, the next `apart` bytes behind, times N interleaved rows; `totals`
 // [PANELS][N][16] go on. A group is whole 16 * UNITS inputs: a number that the compiler knows keeps the sums in registers.
 // USUAL: they are `in_usual_form`, which the compiler then knows too.
@@ -508,9 +503,9 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t apart, int64_
         of.scales = SCALES_UNITS;
         of.minimum = BITS == 2 ? STORED : 0;  // how many times its scale has gone into the rows' sums
     }
-    const int64_t parts = of.group / (LANES * UNITS), first = from * UNIT / of.group;
-    const uint8_t *factors = x + grouped_padded(of.inputs) * N + from * UNIT / of.rounded() * N * 4;
-    const uint8_t *starts = x + (grouped_sums_at(of.inputs) + first * 4) * N;
+    const int64_t parts = of.group / (LANES * UNITS);
+    const uint8_t *factors = x + grouped_padded(of.inputs) * N + interleaved_at(from * UNIT / of.rounded() * 4, N);
+    const uint8_t *starts = x + grouped_sums_at(of.inputs) * N + interleaved_at(from * UNIT / of.group * 4, N);
     const uint8_t *end = w + of.panel_bytes() - from * of.record_bytes(of.groups(0));
     const Words table = BITS == TABLED ? table_of(of.table) : Words{};
     x += from * UNIT * N;
@@ -529,13 +524,13 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t apart, int64_
             unit[p] = unit_of(of, scales + p * apart);
             least[p] = of.minimum == STORED ? unit_of(of, scales + p * apart + lowered) : Vec{};
         }
-        for (int64_t g = 0; g < groups; g++, starts += N * 4) {
+        for (int64_t g = 0; g < groups; g++, starts = next_of<N>(starts, 4)) {
             Ints whole[PANELS][N];
             HEADSTART_UNROLL
             for (int p = 0; p < PANELS; p++)
                 HEADSTART_UNROLL
                 for (int r = 0; r < N; r++)
-                    whole[p][r] = of.minimum == STORED ? lowered_start<BITS>(starts + r * 4) : spread_int(starts + r * 4);
+                    whole[p][r] = of.minimum == STORED ? lowered_start<BITS>(starts + r * LINE) : spread_int(starts + r * LINE);
             // Behind a panel lies the next one, which passes by at the same time: what comes then lies behind both.
             const int64_t ahead = w + AHEAD < end ? AHEAD : AHEAD + (PANELS - 1) * apart;
             HEADSTART_UNROLL
@@ -554,7 +549,7 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t apart, int64_
                     }
                 }
                 w += codes_on<BITS, UNITS>(g % 2);
-                x += LANES * UNITS * N;
+                x = next_of<N>(x, LANES * UNITS);
             } while (--part > 0);
             HEADSTART_UNROLL
             for (int p = 0; p < PANELS; p++) {
@@ -564,16 +559,16 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t apart, int64_
                     HEADSTART_UNROLL
                     for (int r = 0; r < N; r++) {
                         const Vec scaled = to_floats(whole[p][r]) * scale;
-                        const Vec less = fused(spread_float(starts + r * 4), minimum, scaled);
-                        sums[p][r] = fused(less, spread_float(factors + r * 4), sums[p][r]);
+                        const Vec less = fused(spread_float(starts + r * LINE), minimum, scaled);
+                        sums[p][r] = fused(less, spread_float(factors + r * LINE), sums[p][r]);
                     }
                 } else {
                     HEADSTART_UNROLL
                     for (int r = 0; r < N; r++)
-                        sums[p][r] = fused(to_floats(whole[p][r]) * scale, spread_float(factors + r * 4), sums[p][r]);
+                        sums[p][r] = fused(to_floats(whole[p][r]) * scale, spread_float(factors + r * LINE), sums[p][r]);
                 }
             }
-            if (UNITS > 1 || g % 2) factors += N * 4;  // groups of 16 share the factors by two
+            if (UNITS > 1 || g % 2) factors = next_of<N>(factors, 4);  // groups of 16 share the factors by two
         }
         w += of.record_bytes(groups) - of.code_bytes(groups);
     }

@@ -84,8 +84,8 @@ inline void widen(const Grouping &of, const uint8_t *w, int64_t groups, Widened 
 // literal. x: the group's inputs, in pieces of 64.
 #define TILE_GROUP(S, X, W)                                     \
     _tile_zero(S);                                              \
-    for (int64_t i = 0; i < group; i += TILE_INPUTS) {          \
-        _tile_loadd(X, x + i * LANES, TILE_INPUTS);             \
+    for (int64_t i = 0; i < group; i += LINE) {                 \
+        _tile_loadd(X, x + i * LANES, LINE);                    \
         _tile_loadd(W, w + i * LANES, 64);                      \
         if (SIGNED)                                             \
             _tile_dpbssd(S, X, W);                              \
@@ -115,8 +115,8 @@ inline void add_group(const int32_t *whole, Vec scale, Vec minimum, const uint8_
     HEADSTART_UNROLL
     for (int r = 0; r < N; r++) {
         Vec scaled = to_floats(load(whole + r * LANES)) * scale;
-        if (MINIMUMS) scaled = fused(spread_float(starts + r * 4), minimum, scaled);
-        sums[r] = fused(scaled, spread_float(factors + r * 4), sums[r]);
+        if (MINIMUMS) scaled = fused(spread_float(starts + r * LINE), minimum, scaled);
+        sums[r] = fused(scaled, spread_float(factors + r * LINE), sums[r]);
     }
 }
 
@@ -126,7 +126,7 @@ typedef int32_t WholeTile[LANES * LANES];
 template <bool SIGNED>
 void tile_sums(const Grouping &of, const Widened &w, int64_t groups, const uint8_t *x, WholeTile *sums) {
     const int64_t group = of.group;
-    const auto inputs = [&](int64_t g) { return x + g * group / TILE_INPUTS * TILE_INPUTS * LANES + g * group % TILE_INPUTS; };
+    const auto inputs = [&](int64_t g) { return x + interleaved_at(g * group, LANES); };
     const auto codes = [&](int64_t g) { return w.codes + g * group * LANES; };
     for (int64_t g = 0; g < groups; g += 4) {
         tile_group<0, SIGNED>(inputs(g), codes(g), group, sums[g]);
@@ -137,7 +137,8 @@ void tile_sums(const Grouping &of, const Widened &w, int64_t groups, const uint8
     written();
 }
 
-// These sums go into `totals` [16][16] of the first N rows. factors, starts: the rows' scales and their groups' sums.
+// These sums go into `totals` [16][16] of the first N rows. factors, starts: the rows' scales and their groups' sums, of which
+// those of a block lie in one line.
 template <bool MINIMUMS, int N>
 void add_block(const Grouping &of, const Widened &w, int64_t groups, const WholeTile *whole, const uint8_t *factors,
                const uint8_t *starts, float *totals) {
@@ -147,7 +148,7 @@ void add_block(const Grouping &of, const Widened &w, int64_t groups, const Whole
     for (int r = 0; r < N; r++) sums[r] = load(totals + r * LANES);
     for (int64_t g = 0; g < groups; g++)
         add_group<MINIMUMS, N>(whole[g], load(w.scales + g * LANES), load(w.minimums + g * LANES),
-                              starts + g * LANES * 4, factors + g / each * LANES * 4, sums);
+                              starts + g * 4, factors + g / each * 4, sums);
     HEADSTART_UNROLL
     for (int r = 0; r < N; r++) store(totals + r * LANES, sums[r]);
 }
@@ -175,8 +176,9 @@ class TilePipeline {
         const uint8_t *rows = x_ + m * stride_;
         const int64_t begin = block_ * UNIT, slot = next_ & 1;
         const Pending task{&widened_[now_], whole_[slot], of_.groups(block_),
-                           rows + (grouped_padded(of_.inputs) + begin / of_.rounded() * 4) * LANES,
-                           rows + (grouped_sums_at(of_.inputs) + begin / of_.group * 4) * LANES, totals, count_ - m > 8};
+                           rows + grouped_padded(of_.inputs) * LANES + interleaved_at(begin / of_.rounded() * 4, LANES),
+                           rows + grouped_sums_at(of_.inputs) * LANES + interleaved_at(begin / of_.group * 4, LANES), totals,
+                           count_ - m > 8};
         sums_(of_, *task.w, task.groups, rows + begin * LANES, whole_[slot]);
         finish();
         pending_ = task;

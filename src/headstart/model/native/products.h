@@ -571,7 +571,7 @@ template <int BITS>
 inline void tiled_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, int64_t count, float *y) {
     const Grouping of = grouping(p);
     const int64_t bytes = of.panel_bytes();
-    const Tiles tiles(LANES, of.group < TILE_INPUTS ? of.group : TILE_INPUTS);
+    const Tiles tiles(LANES, of.group < LINE ? of.group : LINE);
     TilePipeline pipeline(of, count, x, row_stride(p.kind, p.inputs));
     alignas(64) float totals[2][PASSING * LANES];
     for (int64_t first = 0; first < count; first += PASSING) {
