@@ -69,7 +69,8 @@ struct Visible {
 constexpr int BLOCK = 8;
 
 // Scores of N queries against the keys of TILES tiles, sixteen each; one chain of sums over dim for each score. The queries
-// stand side by side, [dim, BLOCK], so that one address leads to all of them.
+// stand side by side, [dim, BLOCK], so that one address leads to all of them. The next tiles are on their way meanwhile: since
+// this layer's last turn all weights have passed through the cache.
 template <int N, int TILES, class KV>
 inline void score_tiles(const float *queries, const KV *tiles, int64_t dim, float scaling, float *scores, int64_t stride) {
     const int64_t stride_of_tiles = (dim + SCALE<KV>) * LANES;
@@ -81,7 +82,10 @@ inline void score_tiles(const float *queries, const KV *tiles, int64_t dim, floa
     for (int64_t i = 0; i < dim; i++) {
         Vec k[TILES];
         HEADSTART_UNROLL
-        for (int t = 0; t < TILES; t++) k[t] = load(tiles + t * stride_of_tiles + i * LANES);
+        for (int t = 0; t < TILES; t++) {
+            __builtin_prefetch(tiles + (TILES + t) * stride_of_tiles + i * LANES);
+            k[t] = load(tiles + t * stride_of_tiles + i * LANES);
+        }
         HEADSTART_UNROLL
         for (int q = 0; q < N; q++)
             HEADSTART_UNROLL

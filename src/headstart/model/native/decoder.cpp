@@ -307,55 +307,65 @@ inline bool by_tiles(int64_t dim, bool bf16) {
     return bf16 && dim < 0;
 }
 
-// Rows whose keys and values of one head are written by the same member: those of consecutive tokens lie in the same lines of
-// the cache.
-constexpr int64_t KEYS_TOGETHER = LANES;
+// Rows of which one member takes a head: the keys of consecutive tokens lie in the same lines of the cache.
+constexpr int64_t ROWS_OF_HEAD = LANES;
 
 // Unpack [q | k | v] of each row, norm and rotate q and k, write k and v to their place in the cache. A layer that attends
-// to another's keys has q alone. Of the scratch it takes three heads (normed, rotated, and as it is stored).
+// to another's keys has q alone. Work is shared out head by head in the order of the product's outputs, so that members mostly
+// find what they have computed themselves. Of the scratch it takes three heads (normed, rotated, and as it is stored).
 template <class KV>
 void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, bool in_rows, KV *keys, KV *values,
             const Scratch &scratch, float *query) {
     float *head = scratch.row;
+    const auto from = [&](int64_t r, int64_t h) { return y + r * layer.qkv.results + h * s.dim; };
     if (layer.norm_over_all)
         scratch.team.each(batch.count, [&](int64_t r) {
-            float *row = y + r * layer.qkv.results;
-            if (layer.q_norm.kind) norm_row(row, layer.q_norm, s.heads * s.dim, row);
+            if (layer.q_norm.kind) norm_row(from(r, 0), layer.q_norm, s.heads * s.dim, from(r, 0));
             if (layer.k_norm.kind && stores)
-                norm_row(row + s.heads * s.dim, layer.k_norm, s.kv_heads * s.dim, row + s.heads * s.dim);
+                norm_row(from(r, s.heads), layer.k_norm, s.kv_heads * s.dim, from(r, s.heads));
         });
-    const auto turn_queries = [&](int64_t r) {
+    const auto turn_query = [&](int64_t r, int64_t h) {
         const int64_t position = batch.positions[r];
-        for (int64_t h = 0; h < s.heads; h++) {
-            float *turned = query + (r * s.heads + h) * s.dim;
-            turn_head(y + r * layer.qkv.results + h * s.dim, layer.q_norm, layer, h, position, head, turned);
-            if (!layer.query_factors) continue;
-            const float factor = layer.query_factors[position];
-            for (int64_t i = 0; i < s.dim; i += LANES) store(turned + i, load(turned + i) * factor);
-        }
+        float *turned = query + (r * s.heads + h) * s.dim;
+        turn_head(from(r, h), layer.q_norm, layer, h, position, head, turned);
+        if (!layer.query_factors) return;
+        const float factor = layer.query_factors[position];
+        for (int64_t i = 0; i < s.dim; i += LANES) store(turned + i, load(turned + i) * factor);
     };
-    const auto store_head = [&](int64_t r, int64_t h) {
+    const auto store_value = [&](int64_t r, int64_t h) {
+        const float *value = from(r, s.heads + h + (layer.value_is_key ? 0 : s.kv_heads));
+        KV *to = value_row(values, s, batch.slots[r], h, batch.places[r]);
+        if (!layer.v_norm.kind) return store_row(value, s.dim, to);
+        norm_row(value, layer.v_norm, s.dim, head);
+        store_row(head, s.dim, to);
+    };
+    const auto store_key = [&](int64_t r, int64_t h) {
         const int64_t slot = batch.slots[r], place = batch.places[r];
-        const float *key = y + r * layer.qkv.results + (s.heads + h) * s.dim;
-        const float *value = layer.value_is_key ? key : key + s.kv_heads * s.dim;
-        KV *to = value_row(values, s, slot, h, place);
-        if (layer.v_norm.kind) {
-            norm_row(value, layer.v_norm, s.dim, head);
-            value = head;
-        }
-        store_row(value, s.dim, to);
         float *turned = head + s.dim;
-        turn_head(key, layer.k_norm, layer, h, batch.positions[r], head, turned);
+        turn_head(from(r, s.heads + h), layer.k_norm, layer, h, batch.positions[r], head, turned);
         if (in_rows) return store_row(turned, s.dim, value_row(keys, s, slot, h, place));
         KV *stored = (KV *)(turned + s.dim);
         store_row(turned, s.dim, stored);
         place_key(stored, s.dim, key_tile(keys, s, slot, h, place), place % LANES);
     };
-    const int64_t blocks = stores ? (batch.count + KEYS_TOGETHER - 1) / KEYS_TOGETHER : 0, stored = blocks * s.kv_heads;
-    scratch.team.each(stored + batch.count, [&](int64_t task) {
-        if (task >= stored) return turn_queries(task - stored);
-        const int64_t begin = task / s.kv_heads * KEYS_TOGETHER, end = std::min(begin + KEYS_TOGETHER, batch.count);
-        for (int64_t r = begin; r < end; r++) store_head(r, task % s.kv_heads);
+    const auto take_head = [&](int64_t h, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; r++) {
+            if (h < s.heads)
+                turn_query(r, h);
+            else if (h < s.heads + s.kv_heads)
+                store_key(r, h - s.heads);
+            else
+                store_value(r, h - s.heads - s.kv_heads);
+        }
+    };
+    const int64_t blocks = (batch.count + ROWS_OF_HEAD - 1) / ROWS_OF_HEAD;
+    const int64_t tasks = (s.heads + (stores ? 2 * s.kv_heads : 0)) * blocks;
+    const int64_t together = std::max(tasks / (2 * scratch.team.threads()), int64_t(1));
+    scratch.team.each((tasks + together - 1) / together, [&](int64_t piece) {
+        for (int64_t task = piece * together; task < std::min((piece + 1) * together, tasks); task++) {
+            const int64_t begin = task % blocks * ROWS_OF_HEAD;
+            take_head(task / blocks, begin, std::min(begin + ROWS_OF_HEAD, batch.count));
+        }
     });
 }
 
