@@ -54,7 +54,7 @@ _WIDE = "-mprefer-vector-width=512"  # GCC's own choice for such processors is h
 
 _PLAIN = "-DHEADSTART_GENERIC"  # no vectors, which AArch64 has without being told
 
-LEVELS = (
+LEVELS: tuple[Level, ...] = (
     _x86("amx", _AMX, _WIDE),
     _x86("avx512-bf16", (*_AVX512, "avx512bf16"), _WIDE),
     _x86("avx512", _AVX512, _WIDE),
