@@ -29,7 +29,7 @@ from headstart.drafters import Row
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy, on_host, process
 from headstart.rule.noise import Purpose
-from headstart.rule.softmax import softmax
+from headstart.rule.softmax import chosen, softmax
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft, Sampling
 
@@ -214,15 +214,17 @@ def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
         states = ((scoring(tree.row.sampling_state), tree.paths()) for tree in trees)
         rows = [SamplingRow(state, path) for state, paths in states for path in paths]
         x = process(logits, rows, trees[0].vocabulary)
-    most = max(max(tree.wanted()) for tree in trees)
     if x.device.type == "cpu":
-        given = (x.detach() if x.requires_grad else x).numpy()
-        columns, scores = softmax().likeliest(np.ascontiguousarray(given), most)
-    else:
-        chances, places = x.softmax(-1).topk(min(most, x.shape[1]))  # logsumexp takes ten times as long where x is -inf
-        scores, columns = chances.log().tolist(), places.tolist()
-    for tree, span in list(_spans(trees)):
-        tree.rank(columns[span], scores[span])
+        given = np.ascontiguousarray((x.detach() if x.requires_grad else x).numpy())
+        for tree, span in list(_spans(trees)):
+            tree.rank(softmax().likeliest(given[span], tree.wanted()))
+        return
+    wanted = [tree.wanted() for tree in trees]
+    # logsumexp takes ten times as long where x is -inf
+    chances, places = x.softmax(-1).topk(min(max(each.width for each in wanted), x.shape[1]))
+    scores, columns = chances.log().tolist(), places.tolist()
+    for (tree, span), each in zip(list(_spans(trees)), wanted, strict=True):
+        tree.rank(chosen(columns[span], scores[span], each))
 
 
 def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
