@@ -130,10 +130,10 @@ class Growing(GrowingTree):
         above = [self.parents[node] - self._first for node in self.fresh]
         if above == list(range(len(self.states))):
             return self.states
-        if self.states.device.type != "cpu" or self.states.dtype != torch.float32:
+        if not self.states.is_cpu or self.states.requires_grad or self.states.dtype != torch.float32:
             return self.states[above]
         # a tensor of places would cost more than the rows
-        return torch.from_numpy(self.states.detach().numpy().take(above, 0))
+        return torch.from_numpy(self.states.numpy().take(above, 0))
 
 
 _Live = Sequence[Chain | Growing]

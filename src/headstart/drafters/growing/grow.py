@@ -15,8 +15,9 @@ tree, in order, over the vocabulary of the trees, which is the same:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -177,34 +178,23 @@ def grow_trees(trees: Sequence[_Tree], forward: Callable[[Sequence[_Tree]], Tens
 
 def extend_trees(trees: Sequence[GrowingTree], logits: Tensor) -> None:
     """Grow every tree by one level, from the logits [R, W] after its fresh nodes, tree by tree."""
+    parts = _parts(logits, trees)
+    for tree, part in zip(trees, parts, strict=True):
+        tree.logits.append(part)
+    for draws, grow in ((False, _grow_likeliest), (True, _grow_drawn)):
+        some = [tree for tree in trees if tree.draws is draws]
+        if len(some) == len(trees):
+            grow(logits, trees)
+        elif some:
+            grow(torch.cat([tree.logits[-1] for tree in some]), some)
+
+
+def _parts(rows: Any, trees: Sequence[GrowingTree]) -> Sequence[Any]:
+    """Each tree's part of rows: one after each of its fresh nodes, tree by tree."""
     if len(trees) == 1:  # the usual case, with little time for a level
-        trees[0].logits.append(logits)
-        (_grow_drawn if trees[0].draws else _grow_likeliest)(logits, trees)
-        return
-    spans = list(_spans(trees))
-    drawn = [(tree, span) for tree, span in spans if tree.draws]
-    ranked = [(tree, span) for tree, span in spans if not tree.draws]
-    for tree, span in spans:
-        tree.logits.append(logits[span])
-    if ranked:
-        _grow_likeliest(_rows(logits, ranked), [tree for tree, _ in ranked])
-    if drawn:
-        _grow_drawn(_rows(logits, drawn), [tree for tree, _ in drawn])
-
-
-def _spans(trees: Sequence[_Tree]) -> Iterator[tuple[_Tree, slice]]:
-    """Each tree's rows of the logits."""
-    begin = 0
-    for tree in trees:
-        yield tree, slice(begin, begin + len(tree.fresh))
-        begin += len(tree.fresh)
-
-
-def _rows(logits: Tensor, trees: Sequence[tuple[GrowingTree, slice]]) -> Tensor:
-    """The rows of these trees alone."""
-    if sum(span.stop - span.start for _, span in trees) == len(logits):
-        return logits
-    return torch.cat([logits[span] for _, span in trees])
+        return (rows,)
+    ends = list(accumulate(len(tree.fresh) for tree in trees))
+    return [rows[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
 
 
 def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
@@ -214,31 +204,31 @@ def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
         states = ((scoring(tree.row.sampling_state), tree.paths()) for tree in trees)
         rows = [SamplingRow(state, path) for state, paths in states for path in paths]
         x = process(logits, rows, trees[0].vocabulary)
-    if x.device.type == "cpu":
+    if x.is_cpu:
         given = np.ascontiguousarray((x.detach() if x.requires_grad else x).numpy())
-        for tree, span in list(_spans(trees)):
-            tree.rank(softmax().likeliest(given[span], tree.wanted()))
+        for tree, part in zip(trees, _parts(given, trees), strict=True):
+            tree.rank(softmax().likeliest(part, tree.wanted()))
         return
     wanted = [tree.wanted() for tree in trees]
     # logsumexp takes ten times as long where x is -inf
     chances, places = x.softmax(-1).topk(min(max(each.width for each in wanted), x.shape[1]))
-    scores, columns = chances.log().tolist(), places.tolist()
-    for (tree, span), each in zip(list(_spans(trees)), wanted, strict=True):
-        tree.rank(chosen(columns[span], scores[span], each))
+    columns, scores = _parts(places.tolist(), trees), _parts(chances.log().tolist(), trees)
+    for each in zip(trees, columns, scores, wanted, strict=True):
+        each[0].rank(chosen(*each[1:]))
 
 
 def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
     rows = [SamplingRow(tree.row.sampling_state, path) for tree in trees for path in tree.paths()]
     distributions = drawn_from(logits, rows, trees[0].vocabulary)
-    for tree, span in list(_spans(trees)):
-        tree.draw(distributions[span])
+    for tree, part in zip(trees, _parts(distributions, trees), strict=True):
+        tree.draw(part)
 
 
 def drawn_from(
     logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None
 ) -> NDArray[np.float32]:
     """The distributions [R, W] of logits on any device, on the host."""
-    if logits.device.type == "cpu":
+    if logits.is_cpu:
         return on_host(logits, rows, vocabulary)
     found: NDArray[np.float32] = distribution(logits, rows, vocabulary).cpu().numpy()
     return found
