@@ -153,7 +153,7 @@ class FusedDecoder:
             )
         if not taps:
             return Forward(self._run(packed, model, None))
-        rows = len(packed.token_ids)
+        rows = len(packed)
         states = torch.empty(len(taps), rows, model.width)  # one tensor for all: a step has little time for more
         pointers = (ctypes.c_void_p * (model.layer_count + 1))()
         for number, layer in enumerate(taps):

@@ -133,12 +133,12 @@ class FusedHead(Head):
         if rows.dtype != torch.float32 or not rows.is_contiguous():  # to ask costs less than operations that do nothing
             rows = rows.float().contiguous()
         width = self.config.fused_inputs if fusing else self.config.width
-        if rows.shape != (len(packed.token_ids), width):
+        if rows.shape != (len(packed), width):
             raise InvalidBatch(
-                f"states of the shape {list(rows.shape)} for {len(packed.token_ids)} rows of {width}",
+                f"states of the shape {list(rows.shape)} for {len(packed)} rows of {width}",
                 hint="give a state for each row",
             )
-        states = torch.empty(len(packed.judged_rows), self._model.width)
+        states = torch.empty(packed.judged_count, self._model.width)
         left = torch.empty(len(rows), self._model.width) if every else None
         pointers = None if left is None else (ctypes.c_void_p * (self._model.layer_count + 1))()
         if left is not None and pointers is not None:
