@@ -62,15 +62,6 @@ class Packed:
         self._device = device
         self._masks: dict[tuple[int, int, int | None], Tensor | None] = {}
 
-    def __len__(self) -> int:
-        """Rows."""
-        return sum([len(segment) for segment in self.segments])
-
-    @property
-    def judged_count(self) -> int:
-        """Judged rows: where nobody asks for any, as of prompts, one, so that no layer sees zero."""
-        return sum([segment.judged for segment in self.segments]) or 1
-
     @cached_property
     def bounds(self) -> list[tuple[int, int]]:
         """Each segment's first row, and the one behind its last."""
@@ -97,7 +88,8 @@ class Packed:
         judged: list[int] = []
         for segment, (_, end) in zip(self.segments, self.bounds, strict=True):
             judged += range(end - segment.judged, end)
-        return judged or [len(self) - 1]
+        # prefill chunks alone; one row is kept all the same, so that no layer sees zero
+        return judged or [self.bounds[-1][1] - 1]
 
     @cached_property
     def ids(self) -> Tensor:

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int LANES = 16, WIDE = 64, MOST = 64;
 constexpr int64_t BLOCK = 256, MOST_BLOCKS = 4096;
+constexpr double GUARD = 1.001;  // far more than the rounding errors of a logarithm
 constexpr float LOWEST = -87.0f;  // of exponents: what is less likely has the probability 0, before float32 loses digits
 
 // e**y for y <= 0: a power of two times the series of e**r, |r| <= log(2) / 2, whose rest is below float32's rounding.
@@ -87,8 +88,8 @@ void divide(float *x, int64_t size, double sum) {
 }
 
 // The `count` likeliest columns of a row of logits, the likeliest first and equals in their order, and the logarithms of their
-// probabilities. False where the row has no distribution.
-bool likeliest(const float *logits, int64_t size, int64_t count, int64_t *columns, float *scores) {
+// probabilities. False where the row has no distribution, and where no probability reaches 1 / most.
+bool likeliest(const float *logits, int64_t size, int64_t count, double most, int64_t *columns, float *scores) {
     const int64_t blocks = (size + BLOCK - 1) / BLOCK;
     float tops[MOST_BLOCKS], terms[BLOCK], top = -INFINITY;
     for (int64_t b = 0; b < blocks && top == top; ++b) {
@@ -97,7 +98,10 @@ bool likeliest(const float *logits, int64_t size, int64_t count, int64_t *column
     }
     if (!std::isfinite(top)) return false;
     double sum = 0;
-    for (int64_t i = 0; i < size; i += BLOCK) sum += exponentials(logits + i, std::min(BLOCK, size - i), 1, top, terms);
+    for (int64_t i = 0; i < size; i += BLOCK) {
+        sum += exponentials(logits + i, std::min(BLOCK, size - i), 1, top, terms);
+        if (sum > most) return false;
+    }
     int64_t found = 0;
     for (bool seen[MOST_BLOCKS] = {};;) {  // block by block, those with the largest logits first
         int64_t leader = -1;
@@ -156,7 +160,7 @@ extern "C" int64_t headstart_likeliest(const float *logits, int64_t rows, int64_
     int64_t columns[MOST], kept = 0, *const of = found + rows * count;
     float values[MOST];
     for (int64_t r = 0; r < rows; ++r, logits += size) {
-        if (!likeliest(logits, size, count, columns, values)) continue;
+        if (!likeliest(logits, size, count, std::exp(above[r] - least) * GUARD, columns, values)) continue;
         for (int64_t k = 0; k < count && values[k] > -INFINITY; ++k) {
             // rounding must not make a path likelier than its beginning
             const double score = above[r] + std::min(static_cast<double>(values[k]), 0.0);
@@ -177,6 +181,9 @@ extern "C" int64_t headstart_likeliest(const float *logits, int64_t rows, int64_
 // tokens [width]: of q's weights, their places in p; null where q [size] has one for each.
 extern "C" double headstart_left(const float *p, int64_t size, float weight, const float *q, const int64_t *tokens, int64_t width, float *rest) {
     double sums[LANES] = {}, sum = 0;
+    int outside = 0;  // looked for apart, since a loop that may end at each token takes three times as long
+    for (int64_t k = 0; tokens && k < width; ++k) outside |= static_cast<uint64_t>(tokens[k]) >= static_cast<uint64_t>(size);
+    if (outside) return -1;
     for (int64_t from = 0; from < size; from += BLOCK) {
         const int64_t end = std::min(from + BLOCK, size);
         for (int64_t i = from; i < end; ++i) rest[i] = weight * p[i];
@@ -186,9 +193,8 @@ extern "C" double headstart_left(const float *p, int64_t size, float weight, con
     }
     if (tokens) {
         for (int64_t k = 0; k < width; ++k) {
-            const int64_t at = tokens[k];
-            if (at < 0 || at >= size) return -1;
-            rest[at] = rest[at] > q[k] ? rest[at] - q[k] : 0.0f;
+            const float x = rest[tokens[k]] - q[k];
+            rest[tokens[k]] = x > 0 ? x : 0.0f;
         }
         add(rest, size, sums);
     }
