@@ -128,7 +128,7 @@ class Growing(GrowingTree):
     def states_above(self) -> Tensor:
         """Of each fresh node, its parent's; parents are of the level before."""
         above = [self.parents[node] - self._first for node in self.fresh]
-        if above == list(range(len(self.states))):
+        if above == list(range(self.states.shape[0])):
             return self.states
         if not self.states.is_cpu or self.states.requires_grad or self.states.dtype != torch.float32:
             return self.states[above]

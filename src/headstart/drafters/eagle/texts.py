@@ -120,7 +120,7 @@ class HeadText(BlockText):
         states = parts[0] if len(parts) == 1 else torch.cat(parts)
         del self._after[:count]
         self._states = []
-        if len(states) > len(tokens):
+        if states.shape[0] > len(tokens):
             self._states.append([states[len(tokens) :]])
             states = states[: len(tokens)]
         self._last = states

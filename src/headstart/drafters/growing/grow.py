@@ -201,8 +201,7 @@ def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
     if all(tree.row.sampling_state.unedited and tree.row.sampling.greedy for tree in trees):
         x = logits if logits.dtype == torch.float32 else logits.float()
     else:
-        states = ((scoring(tree.row.sampling_state), tree.paths()) for tree in trees)
-        rows = [SamplingRow(state, path) for state, paths in states for path in paths]
+        rows = [row for tree in trees for row in _rows(tree, scoring(tree.row.sampling_state))]
         x = process(logits, rows, trees[0].vocabulary)
     if x.is_cpu:
         given = np.ascontiguousarray((x.detach() if x.requires_grad else x).numpy())
@@ -218,10 +217,17 @@ def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
 
 
 def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
-    rows = [SamplingRow(tree.row.sampling_state, path) for tree in trees for path in tree.paths()]
+    rows = [row for tree in trees for row in _rows(tree, tree.row.sampling_state)]
     distributions = drawn_from(logits, rows, trees[0].vocabulary)
     for tree, part in zip(trees, _parts(distributions, trees), strict=True):
         tree.draw(part)
+
+
+def _rows(tree: GrowingTree, state: SamplingState) -> Sequence[SamplingRow]:
+    """Those after a tree's fresh nodes, with the tokens above them where a processor may ask for them."""
+    if state.unedited:
+        return (SamplingRow(state),) * len(tree.fresh)
+    return [SamplingRow(state, path) for path in tree.paths()]
 
 
 def drawn_from(
