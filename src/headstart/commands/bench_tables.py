@@ -127,7 +127,7 @@ def _costs(result: BenchResult, overall: Figures) -> list[str]:
         found.append("v(n), a step of n rows: " + " · ".join(f"{n}: {costs.v(n):.2f}" for n in costs.forwards))
         for name, source in overall.sources.items():
             if name in costs.drafts:
-                c = costs.c(name, source.depth / source.drafts)
+                c = costs.c(name, source.depth / source.drafts, (source.nodes - source.depth) / source.drafts)
                 found.append(f"c of {name}, per drafted level: {c:.3f}")
     return found
 

@@ -76,6 +76,54 @@ class Correction:
         return self.variance < DOUBT / 2
 
 
+class DraftCorrection:
+    """The same of what a source's drafts take: of all of it, and besides of each of its parts, of which only the sum is
+    seen. An error moves each as far as it may be what was wrong (a Kalman filter that neglects correlations).
+
+    Parts go wrong by themselves: a start finds the caches cold, and a text decides how soon a tree has no more likely
+    nodes.
+
+    Args:
+        cost: of a profile. Where it has one part there is nothing to tell apart.
+    """
+
+    __slots__ = ("_residual", "_scatter", "_values", "_variances", "factors")
+
+    def __init__(self, cost: DraftCost) -> None:
+        several = sum(map(bool, (cost.start, cost.token, cost.sibling))) > 1
+        self._values = [0.0] * 4
+        self._variances = [DOUBT, *[DOUBT * several] * 3]
+        self._scatter = Scatter()
+        self._residual = 0.0
+        self.factors: tuple[float, ...] = (1.0,) * 4
+        """Times what the profile says: what is no part, the start, each level, each further node."""
+
+    def spread(self, shares: Sequence[float]) -> float:
+        """Variance of what is expected of seconds of which all, and each part, are these shares."""
+        return sum(share * share * variance for share, variance in zip(shares, self._variances, strict=True))
+
+    def observe(self, error: float, shares: Sequence[float], spread: float) -> float:
+        """An error of seconds that have these shares. spread: of these seconds, whatever they are of. Returns how far
+        the sum has moved."""
+        self._scatter.observe(error - self._residual)
+        heard, moved = error / (spread + self._scatter.variance), 0.0
+        for part, share in enumerate(shares):
+            if share and (weight := share * self._variances[part]):
+                before = self._values[part]
+                self._values[part] = clipped(before + weight * heard)
+                self._variances[part] += DRIFT - weight * weight / (spread + self._scatter.variance)
+                moved += share * (self._values[part] - before)
+        self._residual = error - moved
+        whole = self._values[0]
+        self.factors = (math.exp(whole), *[math.exp(clipped(whole + part)) for part in self._values[1:]])
+        return moved
+
+    @property
+    def known(self) -> bool:
+        """As of `Correction`."""
+        return self._variances[0] < DOUBT / 2
+
+
 class ForwardTable:
     """Seconds of a forward by its number of rows, without the level that all costs share: a few measured numbers,
     corrected where steps show another shape.

@@ -301,7 +301,7 @@ class Group:
         """
         batch = resting.batch
         costs, sizes = self.costs, [self._sources[place].smallest for place in places]
-        drafts = [costs.draft(place, depth, batch, sampled) for place, (_, depth) in zip(places, sizes, strict=True)]
+        drafts = [costs.draft(place, size, batch, sampled) for place, size in zip(places, sizes, strict=True)]
         draft, (least, depth) = min(zip(drafts, sizes, strict=True))
         rows, base = batch * (1 + least), costs.rows(batch)
         step = costs.step(batch, base, batch * sampled)
@@ -314,7 +314,7 @@ class Group:
         """What each source that may draft should bring."""
         found = {}
         for source, option, most in zip(self._sources, options, nodes, strict=True):
-            seconds = self.costs.draft(option.source, source.levels(most), 1, sampled) if most else 0.0
+            seconds = self.costs.draft(option.source, source.size(most), 1, sampled) if most else 0.0
             found[source.name] = option.gain(most) - self._rate * seconds
         return found
 

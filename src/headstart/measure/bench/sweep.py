@@ -97,7 +97,8 @@ def here(result: BenchResult, figures: Figures) -> Here | None:
     if costs is None or not nodes or not math.isfinite(figures.alpha):
         return None
     levels = sum(source.depth for source in known.values())
-    c = sum(s.depth * costs.c(name, s.depth / s.drafts) for name, s in known.items()) / levels
+    each = {n: costs.c(n, s.depth / s.drafts, (s.nodes - s.depth) / s.drafts) for n, s in known.items()}
+    c = sum(s.depth * each[name] for name, s in known.items()) / levels
     return Here(figures.alpha, figures.depth, c, {n: costs.v(n) for n in costs.forwards})
 
 
