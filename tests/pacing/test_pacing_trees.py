@@ -123,7 +123,7 @@ def option(sizes: int, gains: Sequence[float]) -> DraftOption:
 
 @pytest.mark.parametrize("sibling", [0.0, 0.0002])
 def test_levels_are_paid_for_and_further_nodes_where_they_cost(sibling: float) -> None:
-    """A level is one forward of the drafter: where nodes are free, 32 in five levels cost drafting like a chain of 5."""
+    """A level is one forward of the drafter: at no price of a node 32 of them cost drafting like a chain of 5."""
     costs = StepCosts(FLAT, 0.0, {"tree": DraftCost(0.001, 0.002, sibling=sibling)})
     gains = [depth + 0.1 * nodes for nodes, depth in SIZES]
     choice = choose([[option(len(SIZES), gains)]], CurrentCosts(costs, ["tree"]), batch=1, sampled=[False])
