@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Group:
 
     def __init__(self, sources: Sequence[Source], costs: CurrentCosts, *, lasting: bool = False) -> None:
         self.costs = costs
-        self.priors = [
+        self._priors = [
             SourcePrior(
                 source.sizes,
                 trees=source.drafts_trees and len(source.sizes) > 1,
@@ -74,7 +74,7 @@ class Group:
         ]
         self._sources = sources
         self._names = tuple(source.name for source in sources)
-        self._probe = Probe(sources, costs, self.priors, lasting=lasting)
+        self._probe = Probe(sources, costs, self._priors, lasting=lasting)
         self._rate = 0.0
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
         self._resting = _Resting(0, 0, {})
@@ -91,6 +91,24 @@ class Group:
         # Those trials have been paid for, and go on beside a decision that stands
         self._trials: dict[int, Budget] = {}
         self._reading: dict[int, int] = {}
+        self._shown: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # by steps, and not believed yet
+
+    @property
+    def priors(self) -> list[SourcePrior]:
+        """By source, after all that steps have shown."""
+        self.settle()
+        return self._priors
+
+    def later(self, believe: Callable[..., None], *shown: Any) -> None:
+        """A step has shown this. While a decision stands nobody asks what is believed, and what would change it has
+        left the caches in a forward: so it runs at the end of the decision, for all of its steps at once."""
+        self._shown.append((believe, shown))
+
+    def settle(self) -> None:
+        """Believe what steps have shown, in their order."""
+        waiting, self._shown = self._shown, []
+        for believe, shown in waiting:
+            believe(*shown)
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
@@ -114,6 +132,7 @@ class Group:
 
     def end_decision(self, request: int) -> None:
         """The last decision stands no longer: a request has ended."""
+        self.settle()
         self._reading.pop(request, None)
         self._holds = 0
 
@@ -184,6 +203,7 @@ class Group:
     ) -> tuple[list[Budget], dict[int, int]]:
         """Budgets of the steps in which nothing is on trial, and by request the source that is on trial in the coming
         one."""
+        self.settle()
         sampled = [not row.sampling.greedy for row, _ in rows]
         steps = REFRESH_STEPS if len(rows) > 1 else self._usual  # for which it stands, about
         options = [self._options(row, state, steps) for row, state in rows]

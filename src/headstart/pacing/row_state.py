@@ -32,17 +32,23 @@ class RowState:
 
     def __init__(self, group: Group, row: Row, sources: Sequence[Source]) -> None:
         self.group = group
-        self.beliefs = [Belief(prior) for prior in group.priors]
-        self.read = [0] * len(self.beliefs)
+        self._beliefs = [Belief(prior) for prior in group.priors]
+        self.read = [0] * len(self._beliefs)
         self._length = len(row.tokens)  # of the text that the beliefs have drifted for
         self._told: tuple[Any, str] = (None, "")
         self.able = [source.may_draft is None or source.may_draft(row) for source in sources]
         """By source, whether it may be asked: the same for all rows of a request."""
 
+    @property
+    def beliefs(self) -> list[Belief]:
+        """By source, after all that steps have shown."""
+        self.group.settle()
+        return self._beliefs
+
     def drift_to(self, length: int) -> None:
         """The text has so many tokens now."""
         if length > self._length:
-            for belief in self.beliefs:
+            for belief in self._beliefs:
                 belief.drift(length - self._length)
             self._length = length
 
@@ -60,13 +66,14 @@ class RowState:
 
     def learn(self, step: Step, sources: Sequence[Source], tried: int | None) -> Asked:
         """Judge the source that drafted. Those that were asked before it had no draft; of later ones nothing is known,
-        but for what they would have drafted where the drafter says so.
+        but for what they would have drafted where the drafter says so. What that says of their guesses is believed when
+        the group settles.
 
         Args:
             tried: the source that was on trial for this request.
         """
         asked = NOTHING_ASKED
-        self.drift_to(step.position)
+        self.group.later(self.drift_to, step.position)
         if step.budget.nodes and step.rows and (step.draft.guesses or not step.draft.forced):
             unused = [self._learn_unused(other, step, sources) for other in step.draft.passed_over]
             asked = self._learn_used(step, sources)
@@ -82,7 +89,7 @@ class RowState:
         asked: list[int] = []
         waiting: list[int] = []
         unread = 0
-        budget, draft, position = step.budget, step.draft, step.position
+        budget, draft, position, later = step.budget, step.draft, step.position, self.group.later
         lacks = {each.source: each.unread for each in draft.caught_up} if draft.caught_up else {}
         for place, source in enumerate(sources):
             nodes = min(budget.max_nodes.get(source.name, 0), budget.nodes)
@@ -96,14 +103,16 @@ class RowState:
             if lacking:
                 waiting.append(place)
                 continue
-            belief, drafted = self.beliefs[place], draft.source == source.name and len(draft) > 0
-            belief.answered(drafted)
+            belief, drafted = self._beliefs[place], draft.source == source.name and len(draft) > 0
+            later(belief.answered, drafted)
             if not drafted:
                 continue
             if belief.prior.trees is not None:
-                belief.learn_tree(draft, step.path, nodes)
+                # Without its distributions, which take much room
+                shape = draft if draft.q is None else Draft(draft.tokens, draft.parents)
+                later(belief.learn_tree, shape, step.path, nodes)
             else:
-                belief.learn(draft.guesses_in(step.path), draft.guessed_levels)
+                later(belief.learn, draft.guesses_in(step.path), draft.guessed_levels)
             break
         return Asked(asked, unread, waiting)
 
@@ -113,8 +122,8 @@ class RowState:
         place = next((place for place, source in enumerate(sources) if source.name == draft.source), None)
         if place is None:
             return False
-        belief = self.beliefs[place]
-        belief.answered(len(draft) > 0)
+        belief, later = self._beliefs[place], self.group.later
+        later(belief.answered, len(draft) > 0)
         if not len(draft) or belief.prior.trees is not None:
             return False
         pairs = zip(draft.tokens, step.tokens, strict=False)
@@ -123,5 +132,5 @@ class RowState:
             right = tested = min(len(draft), len(step.tokens))
         else:
             tested = len(draft)
-        belief.learn(right, tested)
+        later(belief.learn, right, tested)
         return True
