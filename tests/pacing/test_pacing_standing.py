@@ -84,6 +84,16 @@ def test_what_steps_show_is_believed_at_the_end_of_a_decision_as_if_it_had_been_
         )  # fmt: skip
 
 
+def test_no_distributions_are_kept_until_a_decision_ends() -> None:
+    pacing = AdaptivePacing([Source("draft", 4)], StepCosts(FLAT, 0.0, {"draft": DraftCost()}), clock=lambda: 0.0)
+    for at in range(90):
+        plan = pacing.plan([a_row(0, 10 + at, 500)])
+        chain = Draft.chain([0] * plan.budgets[0].nodes, torch.ones(plan.budgets[0].nodes, 2))
+        pacing.observe(plan, [event(0, 10 + at, plan.budgets[0], replace(chain, source="draft"), 0, 1, 0.0, 0.01)])
+        assert not pacing._shared._shown
+    assert pacing._shared._priors[0].rounds > 20
+
+
 def test_the_share_of_steps_with_a_draft_nears_that_of_the_long_run() -> None:
     prior = SourcePrior(Source("ngram", 8).sizes)
     for _ in range(200):  # stretches of four steps with a draft, and of eight without

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Group:
         # Those trials have been paid for, and go on beside a decision that stands
         self._trials: dict[int, Budget] = {}
         self._reading: dict[int, int] = {}
-        self._shown: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # by steps, and not believed yet
+        self._shown: list[Callable[[], object]] = []  # by steps, and not believed yet
 
     @property
     def priors(self) -> list[SourcePrior]:
@@ -99,16 +99,17 @@ class Group:
         self.settle()
         return self._priors
 
-    def later(self, believe: Callable[..., None], *shown: Any) -> None:
-        """A step has shown this. While a decision stands nobody asks what is believed, and what would change it has
-        left the caches in a forward: so it runs at the end of the decision, for all of its steps at once."""
-        self._shown.append((believe, shown))
+    def later(self, believe: Callable[[], object]) -> None:
+        """A step has shown something. While a decision stands nobody asks what is believed, and code that changes it
+        has left the caches in a forward. At the end of the decision it runs for all of its steps at once."""
+        self._shown.append(believe)
 
     def settle(self) -> None:
         """Believe what steps have shown, in their order."""
-        waiting, self._shown = self._shown, []
-        for believe, shown in waiting:
-            believe(*shown)
+        if self._shown:
+            waiting, self._shown = self._shown, []
+            for believe in waiting:
+                believe()
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
