@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,15 @@ class Correction:
         return self.variance < DOUBT / 2
 
 
+class DraftParts(NamedTuple):
+    """A number for each of what a source's drafts take."""
+
+    whole: float
+    start: float
+    level: float
+    sibling: float
+
+
 class DraftCorrection:
     """The same of what a source's drafts take: of all of it, and besides of each of its parts, of which only the sum is
     seen. An error moves each as far as it may be what was wrong (a Kalman filter that neglects correlations).
@@ -90,19 +99,19 @@ class DraftCorrection:
     __slots__ = ("_residual", "_scatter", "_values", "_variances", "factors")
 
     def __init__(self, cost: DraftCost) -> None:
-        several = sum(map(bool, (cost.start, cost.token, cost.sibling))) > 1
-        self._values = [0.0] * 4
-        self._variances = [DOUBT, *[DOUBT * several] * 3]
+        apart = DOUBT * (sum(map(bool, (cost.start, cost.token, cost.sibling))) > 1)
+        self._values = [0.0, 0.0, 0.0, 0.0]
+        self._variances = [DOUBT, apart, apart, apart]
         self._scatter = Scatter()
         self._residual = 0.0
-        self.factors: tuple[float, ...] = (1.0,) * 4
-        """Times what the profile says: what is no part, the start, each level, each further node."""
+        self.factors = DraftParts(1.0, 1.0, 1.0, 1.0)
+        """Times what the profile says: of each part, and of what is none."""
 
-    def spread(self, shares: Sequence[float]) -> float:
+    def spread(self, shares: DraftParts) -> float:
         """Variance of what is expected of seconds of which all, and each part, are these shares."""
         return sum(share * share * variance for share, variance in zip(shares, self._variances, strict=True))
 
-    def observe(self, error: float, shares: Sequence[float], spread: float) -> float:
+    def observe(self, error: float, shares: DraftParts, spread: float) -> float:
         """An error of seconds that have these shares. spread: of these seconds, whatever they are of. Returns how far
         the sum has moved."""
         self._scatter.observe(error - self._residual)
@@ -114,8 +123,8 @@ class DraftCorrection:
                 self._variances[part] += DRIFT - weight * weight / (spread + self._scatter.variance)
                 moved += share * (self._values[part] - before)
         self._residual = error - moved
-        whole = self._values[0]
-        self.factors = (math.exp(whole), *[math.exp(clipped(whole + part)) for part in self._values[1:]])
+        whole, *parts = self._values
+        self.factors = DraftParts(math.exp(whole), *[math.exp(clipped(whole + part)) for part in parts])
         return moved
 
     @property

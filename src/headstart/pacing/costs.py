@@ -25,7 +25,7 @@ from headstart.pacing.constants import (
     UNKNOWN_COST,
     WARM_UP_STEPS,
 )
-from headstart.pacing.corrections import Beside, DraftCorrection, ForwardTable, RowWeights, clipped
+from headstart.pacing.corrections import Beside, DraftCorrection, DraftParts, ForwardTable, RowWeights, clipped
 from headstart.theory.costs import DraftCost, StepCosts, late_share
 
 
@@ -193,20 +193,20 @@ class CurrentCosts:
 
     def start(self, source: int) -> float:
         """Seconds of a draft, whatever its depth."""
-        return self._drafts[source].start * self._corrections[source].factors[1]
+        return self._drafts[source].start * self._corrections[source].factors.start
 
     def level(self, source: int, drawn: bool = False) -> float:
         """Seconds of each level of a draft, whose tokens may be drawn."""
         cost = self._drafts[source]
-        return (cost.token + cost.drawn if drawn else cost.token) * self._corrections[source].factors[2]
+        return (cost.token + cost.drawn if drawn else cost.token) * self._corrections[source].factors.level
 
     def sibling(self, source: int) -> float:
         """Seconds of each node of a draft beyond one a level."""
-        return self._drafts[source].sibling * self._corrections[source].factors[3]
+        return self._drafts[source].sibling * self._corrections[source].factors.sibling
 
     def read(self, source: int) -> float:
         """Seconds per token of context that a source has not read."""
-        return self._drafts[source].read * self._corrections[source].factors[0]
+        return self._drafts[source].read * self._corrections[source].factors.whole
 
     def growth(self, source: int) -> float:
         """What each further request of a batch adds to a draft, as a share of the first one's seconds."""
@@ -344,16 +344,16 @@ class CurrentCosts:
         for source, (size, requests) in asked.items():
             times = 1 + self.growth(source) * (requests - 1)
             found = [times * part for part in self._parts(source, size, drawn)]
-            parts[source] = [sum(found) + self.read(source) * unread, *found]
-        expected = sum(whole for whole, *_ in parts.values())
+            parts[source] = DraftParts(sum(found) + self.read(source) * unread, *found)
+        expected = sum(each.whole for each in parts.values())
         if self._warming_up or expected <= 0 or seconds <= 0:
             return
         error = clipped(math.log(seconds / expected) - self._log_level)
-        shares = {source: [part / expected for part in found] for source, found in parts.items()}
+        shares = {source: DraftParts(*[part / expected for part in each]) for source, each in parts.items()}
         spread = sum(self._corrections[source].spread(each) for source, each in shares.items())
         for source, each in shares.items():
             change = self._corrections[source].observe(error, each, spread)
-            self._drafted[source] += each[0]
+            self._drafted[source] += each.whole
             if abs(change) > PRECISION:
                 self._forget()
 
