@@ -279,7 +279,7 @@ def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start
     pair = choose([[option], [option]], costs, batch=2, sampled=[False] * 2)
 
     def rate_of_both(k: int) -> float:
-        drafting = costs.in_turn(0, k, 2) if k else 0.0
+        drafting = costs.in_turn(0, (k, k), 2) if k else 0.0
         return 2 * (1 + sum(survival[:k])) / (costs.step(2, 2 * (1 + k)) + drafting)
 
     best = max(rate_of_both(k) for k in range(len(survival) + 1))

@@ -67,10 +67,10 @@ def test_one_that_could_not_pay_in_turn_may_pay_hidden() -> None:
 def test_seconds_of_a_draft_are_the_quicker_way_s() -> None:
     found = costs(hidden=0.75, slowing=0.1)
     late = 0.25 * 5 * TOKEN + 0.1 * found.step(1, 6)
-    assert found.draft(0, 5, 1) == pytest.approx(min(5 * TOKEN, late))
-    assert costs(hidden=0.75, slowing=9.0).draft(0, 5, 1) == pytest.approx(5 * TOKEN)
+    assert found.draft(0, (5, 5), 1) == pytest.approx(min(5 * TOKEN, late))
+    assert costs(hidden=0.75, slowing=9.0).draft(0, (5, 5), 1) == pytest.approx(5 * TOKEN)
     batch = 4 * TOKEN * (0.9 * (1 - 0.75**3) + 0.1 * 0.25 * 3)
-    assert costs(hidden=0.75).draft(0, 4, 3) == pytest.approx(batch), "late where any of them is"
+    assert costs(hidden=0.75).draft(0, (4, 4), 3) == pytest.approx(batch), "late where any of them is"
 
 
 # -- what is learnt ----------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_the_hidden_share_and_the_slowing_are_learnt() -> None:
         seconds = alone * (1.4 if beside else 1.0)
         found.observe(1, 6, 0, seconds * float(np.exp(0.03 * rng.standard_normal())), beside=0 if beside else None)
         hit = rng.random() < 0.8
-        found.observe_ahead(0, 5, 1, 0 if hit else 1, 0.02 * 5 * TOKEN if hit else 5 * TOKEN)
+        found.observe_ahead(0, (5, 5), 1, 0 if hit else 1, 0.02 * 5 * TOKEN if hit else 5 * TOKEN)
     assert found.hidden(0) == pytest.approx(0.8 * 0.98, abs=0.2)
     assert found.slowing(0) == pytest.approx(0.4, abs=0.08)
     assert found.step(1, 6) / found.step(1, 1) == pytest.approx(alone / plain, rel=0.1), "it is no shape of forwards"
@@ -98,7 +98,7 @@ def test_drafts_that_are_waited_for_are_not_hidden() -> None:
     found = costs(hidden=0.6)
     for _ in range(60):
         found.observe(1, 6, 0, 0.0106)
-        found.observe_ahead(0, 5, 1, 0, 4 * TOKEN)  # ready, says the drafter, and four fifths of its time to come
+        found.observe_ahead(0, (5, 5), 1, 0, 4 * TOKEN)  # ready, says the drafter, and four fifths of its time to come
     assert found.hidden(0) == pytest.approx(0.2, abs=0.02)
 
 

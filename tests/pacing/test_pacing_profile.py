@@ -146,6 +146,56 @@ def test_measuring_leaves_no_trace() -> None:
     assert not ngram._kept._kept
 
 
+class Trees(Stubborn):
+    """Grows trees, at a price for each draft, level and further node. seconds: since it began."""
+
+    name = "trees"
+    sizes = ((1, 1), (3, 3), (6, 6), (8, 3), (12, 5), (14, 6), (32, 6))
+    cost = DraftCost(0.3, 0.2, sibling=0.05)
+
+    def __init__(self, sizes: Sequence[tuple[int, int]] = sizes) -> None:
+        self.sizes = tuple(sizes)
+        self.asked: set[int] = set()
+        self.seconds = 0.0
+
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
+        for each in contexts:
+            self.asked.add(each.budget.nodes)
+            depth = dict(self.sizes)[each.budget.nodes]
+            self.seconds += self.cost.seconds(depth, 1, each.budget.nodes - depth)
+        return [Draft() for _ in contexts]
+
+    def perf_counter(self) -> float:
+        self.seconds += 1e-6
+        return self.seconds
+
+    thread_time = perf_counter
+
+
+@pytest.mark.parametrize(
+    ("sizes", "timed"),
+    [(Trees.sizes, {1, 6, 14}), (((1, 1), (2, 1), (4, 2), (9, 3), (16, 3)), {1, 9, 16}), (((1, 1), (4, 4)), {1, 4})],
+)
+def test_of_trees_a_level_and_a_further_node_are_timed_apart(
+    sizes: Sequence[tuple[int, int]], timed: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = Trees(sizes)
+    monkeypatch.setattr("headstart.pacing.measuring.time", trees)
+    target = ModelRunner(adopt(random_model("llama")), max_length=64)
+    found = measure(target, target.new_cache(1), [trees], batch=1, seconds=0.01).costs.drafts["trees"]
+    assert trees.asked == timed
+    assert (found.start, found.token) == pytest.approx((0.3, 0.2), rel=1e-3)
+    assert found.sibling == pytest.approx(0.05 if len(timed) > 2 else 0.0, rel=1e-3)
+
+
+def test_a_profile_from_before_nodes_had_a_price_holds(tmp_path: Path) -> None:
+    profile.write(tmp_path / "now", {}, COSTS)
+    stored = json.loads((tmp_path / "now").read_text())
+    del stored["costs"]["drafts"]["a draft"]["sibling"]
+    (tmp_path / "before").write_text(json.dumps(stored))
+    assert profile.read(tmp_path / "before") == COSTS
+
+
 def test_load_measures_where_there_is_something_to_decide(
     tiny: Callable[..., str], load: Callable[..., hs.Engine], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

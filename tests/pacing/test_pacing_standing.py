@@ -48,6 +48,52 @@ def test_a_lone_rows_drafts_stand_until_one_was_judged(monkeypatch: pytest.Monke
     assert others == [3 + SETTLED_STEPS]
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_steps_show_is_believed_at_the_end_of_a_decision_as_if_it_had_been_at_each_step(batch: int) -> None:
+    sources = [Source("ngram", 8), Source("tree", 8, ((1, 1), (2, 2), (4, 2), (8, 3)))]
+    costs = StepCosts(FLAT, 0.0, {"ngram": DraftCost(), "tree": DraftCost(0.0, 0.0004)})
+    once, each = (AdaptivePacing(sources, costs, clock=lambda: 0.0) for _ in range(2))
+    rng, at, kept = np.random.default_rng(batch), [10] * batch, 0
+    for number in range(120):
+        plans = [pacing.plan([a_row(r, at[r], 500) for r in range(batch)]) for pacing in (once, each)]
+        assert plans[0].budgets == plans[1].budgets
+        steps = []
+        for r, budget in enumerate(plans[0].budgets):
+            name = str(rng.choice(["", "ngram", "tree"])) if budget.nodes else ""
+            nodes, other = budget.max_nodes.get(name, 0), Draft((0, 0), (-1, 0), source="ngram")
+            draft = Draft((0,) * nodes, tuple(range(-1, nodes - 1)), source=name) if nodes else Draft()
+            draft = replace(draft, passed_over=(other,) * (name == "tree" and number % 3 == 0))
+            accepted = int(rng.integers(nodes + 1))
+            steps.append(event(r, at[r], budget, draft, accepted, batch, 0.0, 0.01))
+            at[r] += 1 + accepted
+        for plan, pacing in zip(plans, (once, each), strict=True):
+            pacing.observe(plan, steps)
+        kept += bool(once._shared._shown)
+        each._shared.settle()
+        if number % 40 == 39:
+            for pacing in (once, each):
+                pacing.release(0)
+            assert not once._shared._shown, "later requests learn from it, too"
+    assert kept > 20
+    for r in range(1, batch):
+        for mine, other in zip(once._states[r].beliefs, each._states[r].beliefs, strict=True):
+            assert mine.weights == other.weights
+    for mine, other in zip(once._shared.priors, each._shared.priors, strict=True):
+        assert (mine.weights, mine.rounds, mine.coverage(True, 1)) == (
+            other.weights, other.rounds, other.coverage(True, 1)
+        )  # fmt: skip
+
+
+def test_no_distributions_are_kept_until_a_decision_ends() -> None:
+    pacing = AdaptivePacing([Source("draft", 4)], StepCosts(FLAT, 0.0, {"draft": DraftCost()}), clock=lambda: 0.0)
+    for at in range(90):
+        plan = pacing.plan([a_row(0, 10 + at, 500)])
+        chain = Draft.chain([0] * plan.budgets[0].nodes, torch.ones(plan.budgets[0].nodes, 2))
+        pacing.observe(plan, [event(0, 10 + at, plan.budgets[0], replace(chain, source="draft"), 0, 1, 0.0, 0.01)])
+        assert not pacing._shared._shown
+    assert pacing._shared._priors[0].rounds > 20
+
+
 def test_the_share_of_steps_with_a_draft_nears_that_of_the_long_run() -> None:
     prior = SourcePrior(Source("ngram", 8).sizes)
     for _ in range(200):  # stretches of four steps with a draft, and of eight without

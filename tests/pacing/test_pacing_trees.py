@@ -11,7 +11,7 @@ from support.rows import a_row
 from headstart.drafters.growing.policy import MOST, TreePolicy
 from headstart.pacing.belief import Belief, SourcePrior
 from headstart.pacing.controller import AdaptivePacing
-from headstart.pacing.costs import CurrentCosts
+from headstart.pacing.costs import CurrentCosts, Drafted
 from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
@@ -46,7 +46,8 @@ class Life:
         shapes = [self.shape(budget.nodes) for budget in budgets]
         batch = len(rows)
         verify = self.costs_now.step(batch, batch + sum(len(shape) for shape in shapes))
-        drafting = self.costs_now.draft(0, max(self.levels(b.nodes) for b in budgets), batch)
+        size = max(b.nodes for b in budgets), max(self.levels(b.nodes) for b in budgets)
+        drafting = self.costs_now.draft(0, size, batch)
         for r, (budget, shape) in enumerate(zip(budgets, shapes, strict=True)):
             path = self.path(shape)
             draft = Draft((0,) * len(shape), shape.parents, source="tree") if len(shape) else Draft()
@@ -120,16 +121,50 @@ def option(sizes: int, gains: Sequence[float]) -> DraftOption:
     return DraftOption(0, 1.0, nodes[:sizes], depths[:sizes], np.array(gains[:sizes]))
 
 
-def test_levels_are_paid_for_not_nodes() -> None:
-    """A level is one forward of the drafter: 32 nodes in five levels cost drafting like a chain of 5."""
-    costs = StepCosts(FLAT, 0.0, {"tree": DraftCost(0.001, 0.002)})
-    gains = [float(depth) for _, depth in SIZES]
+@pytest.mark.parametrize("sibling", [0.0, 0.0002])
+def test_levels_are_paid_for_and_further_nodes_where_they_cost(sibling: float) -> None:
+    """A level is one forward of the drafter: at no price of a node 32 of them cost drafting like a chain of 5."""
+    costs = StepCosts(FLAT, 0.0, {"tree": DraftCost(0.001, 0.002, sibling=sibling)})
+    gains = [depth + 0.1 * nodes for nodes, depth in SIZES]
     choice = choose([[option(len(SIZES), gains)]], CurrentCosts(costs, ["tree"]), batch=1, sampled=[False])
     best = max(
-        (1 + gain) / (0.01 * (1 + 0.002 * (1 + nodes)) + 0.001 + 0.002 * depth)
+        (1 + gain) / (0.01 * (1 + 0.002 * (1 + nodes)) + 0.001 + 0.002 * depth + sibling * (nodes - depth))
         for gain, (nodes, depth) in zip(gains, SIZES, strict=True)
     )
     assert choice.rate == pytest.approx(best, rel=1e-3)
+
+
+def test_every_question_about_a_draft_counts_its_nodes_and_chains_have_no_further_ones() -> None:
+    cost = DraftCost(0.001, 0.002, growth=0.3, sibling=0.0004)
+    costs = CurrentCosts(StepCosts(FLAT, 0.0, {"tree": cost}), ["tree"])
+    nodes, depths = np.array(SIZES).T
+    for requests in (1, 3):
+        own, shared = costs.shares(0, nodes, depths, 1, requests, drawn=False)
+        together = costs.together(
+            0, nodes[:, None].repeat(requests, 1), depths[:, None].repeat(requests, 1), own, False
+        )
+        for place, (size, depth) in enumerate(SIZES):
+            expected = cost.seconds(depth, requests, size - depth)
+            assert costs.draft(0, (size, depth), requests) == pytest.approx(expected)
+            assert requests * own[place] + shared[place] == pytest.approx(expected)
+            assert together[place] == pytest.approx(expected)
+    alone = costs.drafting(0, nodes, depths, 1, sampled=False)
+    forwards = np.array([costs.step(1, 1 + size) - costs.step(1, 1) for size in nodes.tolist()])
+    assert alone - forwards == pytest.approx([cost.seconds(depth, 1, size - depth) for size, depth in SIZES])
+
+
+def test_steps_tell_a_start_a_level_and_a_node_apart() -> None:
+    """Each takes another time than the profile says, and steps have drafts of several sizes."""
+    profile, truth = DraftCost(0.0002, 0.0001, sibling=0.00006), DraftCost(0.0005, 0.00012, sibling=0.00003)
+    costs = CurrentCosts(StepCosts(FLAT, 0.0, {"tree": profile}), ["tree"])
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        costs.observe(1, 1, 0, costs.step(1, 1))
+        nodes, depth = SIZES[rng.integers(len(SIZES))]
+        noise = float(np.exp(0.05 * rng.standard_normal()))
+        costs.observe_drafts({0: Drafted((nodes, depth), 1)}, noise * truth.seconds(depth, 1, nodes - depth))
+    for nodes, depth in SIZES:
+        assert costs.in_turn(0, (nodes, depth), 1) == pytest.approx(truth.seconds(depth, 1, nodes - depth), rel=0.1)
 
 
 def test_rows_of_a_batch_are_cut_together_where_rows_are_dear() -> None:

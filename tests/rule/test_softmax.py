@@ -14,7 +14,7 @@ from support.bounds import runs_within_bounds
 from headstart.drafters.growing.tree import distributions_of_children
 from headstart.rule import rest as rest_module
 from headstart.rule.drafted import Known, PartialDistribution
-from headstart.rule.softmax import Compiled, InTorch, softmax
+from headstart.rule.softmax import Compiled, InTorch, Wanted, chosen, softmax
 from headstart.rule.verify import _shared, left
 
 ROUNDED = 1e-5
@@ -76,9 +76,8 @@ def test_a_bad_row_is_nan_and_alone(compiled: Compiled, bad: float, place: int) 
     found = compiled.distributions(x, [0.5] * 5)
     assert np.isnan(found[[2, 4]]).all()
     assert not np.isnan(found[[0, 1, 3]]).any()
-    columns, scores = compiled.likeliest(x, 3)
-    assert np.isnan(scores).any(-1).tolist() == [False, False, True, False, True]
-    assert all(0 <= column < 600 for row in columns for column in row)
+    rows, _, _ = compiled.likeliest(x, Wanted(3, [0.0] * 5, -math.inf, 15))
+    assert list(rows) == [0, 0, 0, 1, 1, 1, 3, 3, 3]
 
 
 @pytest.mark.parametrize("size", [9, 256, 700, 8192])
@@ -86,18 +85,38 @@ def test_a_bad_row_is_nan_and_alone(compiled: Compiled, bad: float, place: int) 
 def test_the_likeliest_are_those_of_a_sort(compiled: Compiled, size: int, count: int) -> None:
     x = logits(size)  # its fourth row is of equals
     x[0] = np.round(x[0])  # and here there are many
-    columns, scores = compiled.likeliest(x, count)
-    for row, ids, values in zip(x, columns, scores, strict=True):
-        assert ids == np.argsort(-row, kind="stable")[:count].tolist()
-        with np.errstate(divide="ignore"):
-            expected = np.log(exact(row[None], [1.0])[0, ids])
-        np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-6)
+    above = [-0.5, 0.0, -3.0, -1.0, 0.0]
+    found = list(zip(*compiled.likeliest(x, Wanted(count, above, -math.inf, 5 * count)), strict=True))
+    for number, row in enumerate(x):
+        ids, scores = zip(*(each[1:] for each in found if each[0] == number), strict=True)
+        likely = np.argsort(-row, kind="stable")[:count]
+        assert list(ids) == [column for column in likely.tolist() if row[column] > -np.inf]
+        expected = above[number] + np.log(exact(row[None], [1.0])[0, list(ids)])
+        np.testing.assert_allclose(scores, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("most", [1, 4, 9, 40])
+@pytest.mark.parametrize("least", [-math.inf, -4.0, -1.0, 0.5])
+def test_of_all_rows_the_best_are_chosen(compiled: Compiled, least: float, most: int) -> None:
+    """As Python chooses them of each row's likeliest; those as likely as the last stay, so that their order decides."""
+    x = logits(700)
+    x[2] = np.nan
+    x[3, 8:] = -np.inf  # eight equals, and nothing else
+    above = [-0.7, 0.0, -0.1, -0.2, -1.5]
+    each = compiled.likeliest(x, Wanted(8, [0.0] * 5, -math.inf, 40))
+    columns = [[column for row, column in zip(*each[:2], strict=True) if row == number] for number in range(5)]
+    scores = [[score for row, score in zip(each[0], each[2], strict=True) if row == number] for number in range(5)]
+    found = compiled.likeliest(x, Wanted(8, above, least, most))
+    assert [list(part) for part in found] == [list(p) for p in chosen(columns, scores, Wanted(8, above, least, most))]
+    assert all(score >= least for score in found[2])
+    wanted = sorted((up + score for up, row in zip(above, scores, strict=True) for score in row), reverse=True)
+    wanted = [score for score in wanted if score >= least]
+    assert sorted(found[2], reverse=True) == [score for score in wanted if score >= wanted[:most][-1]]
 
 
 def test_more_than_compiled_code_finds_are_torchs(compiled: Compiled) -> None:
-    x = logits(300)
-    found, expected = compiled.likeliest(x[:2], 100), InTorch().likeliest(x[:2], 100)
-    assert found == expected
+    x, wanted = logits(300), Wanted(100, [0.0, -1.0], -math.inf, 150)
+    assert compiled.likeliest(x[:2], wanted) == InTorch().likeliest(x[:2], wanted)
 
 
 @pytest.mark.parametrize("size", [2, 17, 256, 300, 8192, 50_001])
@@ -199,11 +218,16 @@ def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Pat
     #include <vector>
     int main() {
         for (int64_t size = 1; size < 1200; size += size < 600 ? 1 : 37) {
-            std::vector<float> x(2 * size, 1.0f), p(2 * size), temperatures(2, 0.5f), scores(6);
-            std::vector<int64_t> columns(6);
+            std::vector<float> x(2 * size, 1.0f), p(2 * size), temperatures(2, 0.5f);
+            std::vector<double> above(2, -1.0), scores(6);
+            std::vector<int64_t> found(12);
             x[size] = -3;
             headstart_softmax(x.data(), 2, size, temperatures.data(), p.data());
-            if (headstart_likeliest(x.data(), 2, size, 3, columns.data(), scores.data()) != size >= 3) return 1;
+            for (const int64_t most : {1, 4, 6}) {
+                const int64_t count = headstart_likeliest(
+                    x.data(), 2, size, 3, above.data(), -INFINITY, most, found.data(), scores.data());
+                if (size < 3 ? count != -1 : count < most) return 1;
+            }
             std::vector<float> q(size, 0.1f), part(1, 0.1f), rest(size);
             std::vector<int64_t> last(1, size - 1), outside(1, size);
             double sums[2];

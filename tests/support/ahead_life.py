@@ -55,7 +55,7 @@ class AheadLife:
         beside = self.ahead and any(sizes) and (self.always or self.quicker.ahead)
         hits = [bool(k) and seen and self.rng.random() < self.hit for k, seen in zip(sizes, self.foreseen, strict=True)]
         late = [k for k, hit in zip(sizes, hits, strict=True) if k and not hit]
-        drafting = self.truth.in_turn(0, max(late, default=0), len(late)) + 1e-5 * any(sizes)
+        drafting = self.truth.in_turn(0, (max(late, default=0),) * 2, len(late)) + 1e-5 * any(sizes)
         judging = self.truth.step(self.batch, self.batch + sum(sizes)) * (1 + self.slowing * beside)
         seconds = Seconds(draft=drafting * self.hiccup(), verify=judging * self.hiccup())
         steps = []

@@ -61,7 +61,7 @@ class Life:
         nodes = sum(len(draft) for draft in drafts)
         batch = len(rows)
         verify = self.truth.step(batch, batch + nodes) + self.waits(self.rng)
-        drafting = sum(self.truth.draft(self.names.index(d.source), len(d), 1) for d in drafts if len(d))
+        drafting = sum(self.truth.draft(self.names.index(d.source), (len(d), len(d)), 1) for d in drafts if len(d))
         drafting += sum(self.draft_waits(self.rng) for draft in drafts if len(draft))
         reading = sum(self._read(draft.source, r) for r, draft in enumerate(drafts) if len(draft))
         for r, (budget, draft) in enumerate(zip(budgets, drafts, strict=True)):

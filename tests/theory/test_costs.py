@@ -43,6 +43,14 @@ def test_drafts_of_a_batch_grow_with_its_requests() -> None:
     assert COSTS.draft("d", 2, 0.4) == pytest.approx(0.45), "fewer than one is still one"
 
 
+def test_further_nodes_of_a_level_have_a_price_of_their_own() -> None:
+    costs = replace(COSTS, drafts={"d": DraftCost(0.05, 0.2, growth=0.5, sibling=0.03)})
+    assert costs.draft("d", 3, 2, siblings=5) == pytest.approx((0.05 + 0.6 + 0.15) * 1.5)
+    assert costs.step(9, drafts={"d": (3, 1, 5)}) == pytest.approx(costs.step(9, drafts={"d": (3, 1)}) + 0.15)
+    assert costs.c("d", 3, 5) == pytest.approx(costs.c("d", 3) + 0.15 / 3 / costs.plain)
+    assert costs.drafts["d"].scaled(2).seconds(3, siblings=5) == pytest.approx(1.6)
+
+
 @given(token=st.floats(0, 2), depth=st.integers(1, 8), rows=st.integers(1, 20))
 def test_a_hidden_draft_takes_only_what_outlasts_the_forward(token: float, depth: int, rows: int) -> None:
     drafts = {"ahead": DraftCost(token=token, hidden=True), "d": DraftCost(token=0.1)}

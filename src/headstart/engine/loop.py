@@ -245,4 +245,4 @@ def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mappi
         rows = torch.tensor([*range(feed), *(feed + node for node in path)], device=device)
         return {layer: states.index_select(0, rows) for layer, states in hidden.items()}
     count = feed + len(path)
-    return {layer: states if len(states) == count else states[:count] for layer, states in hidden.items()}
+    return {layer: states if states.shape[0] == count else states[:count] for layer, states in hidden.items()}

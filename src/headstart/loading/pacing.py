@@ -13,7 +13,7 @@ from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing, Pacing
 from headstart.pacing.controller import AdaptivePacing
-from headstart.pacing.measuring import a_few_forwards, measure, measured_batch
+from headstart.pacing.measuring import a_few_forwards, measure, measured_batch, timed_sizes
 from headstart.pacing.profile import profiled
 from headstart.pacing.source import Source
 from headstart.theory import StepCosts
@@ -51,8 +51,8 @@ def make_pacing(
         "batch": batch,
         **facts,
     }
-    if sizes := {part.name: tuple(found) for part in parts if (found := capabilities.sizes(part))}:
-        known["sizes"] = sizes  # a level of theirs was timed, not a token
+    if sizes := {part.name: timed_sizes(part) for part in parts if capabilities.sizes(part)}:
+        known["sizes"] = sizes  # of the trees that were timed, not of chains
     costs = profiled(known, lambda: measure(target, cache, parts, batch=batch), lambda: a_few_forwards(target, cache))
     return adaptive(drafter, costs, k)
 

@@ -48,7 +48,8 @@ class Segment:
 
 class Packed:
     """The rows of one forward: their token ids, positions and which of them are judged, as lists; and as tensors
-    ids [1, M], positions [1, M], judged [R], and the masks, for forwards that want those."""
+    ids [1, M], positions [1, M], judged [R], and the masks. All are made for forwards that want them; the row kernels
+    have ways of their own."""
 
     attends: Callable[..., Tensor] | None = None
     """What attends instead of `attention.attend_packed`, of the same layer, query, keys and values, and scores."""
@@ -58,22 +59,37 @@ class Packed:
         self.cache = cache
         self.dtype = dtype
         self.starts = [cache.lengths[segment.slot] for segment in segments]
-        ids = self.token_ids = list[int]()
-        positions = self.token_positions = list[int]()
-        judged = self.judged_rows = list[int]()
-        self.bounds: list[tuple[int, int]] = []
-        for segment, start in zip(segments, self.starts, strict=True):
-            begin, last = len(ids), start + len(segment.causal) - 1
-            ids += segment.causal
-            ids += segment.draft.tokens[segment.held :]
-            positions += range(start, last + 1)
-            positions += [last + depth for depth in segment.draft.depths[segment.held :]]
-            judged += range(len(ids) - segment.judged, len(ids))
-            self.bounds.append((begin, len(ids)))
-        if not judged:  # prefill chunks alone; one row is kept all the same, so that no layer sees zero
-            judged.append(len(ids) - 1)
         self._device = device
         self._masks: dict[tuple[int, int, int | None], Tensor | None] = {}
+
+    @cached_property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Each segment's first row, and the one behind its last."""
+        ends = list(itertools.accumulate([len(segment) for segment in self.segments], initial=0))
+        return list(itertools.pairwise(ends))
+
+    @cached_property
+    def token_ids(self) -> list[int]:
+        return [
+            token for segment in self.segments for token in (*segment.causal, *segment.draft.tokens[segment.held :])
+        ]
+
+    @cached_property
+    def token_positions(self) -> list[int]:
+        positions: list[int] = []
+        for segment, start in zip(self.segments, self.starts, strict=True):
+            end = start + len(segment.causal)
+            positions += range(start, end)
+            positions += [end - 1 + depth for depth in segment.draft.depths[segment.held :]]
+        return positions
+
+    @cached_property
+    def judged_rows(self) -> list[int]:
+        judged: list[int] = []
+        for segment, (_, end) in zip(self.segments, self.bounds, strict=True):
+            judged += range(end - segment.judged, end)
+        # prefill chunks alone; one row is kept all the same, so that no layer sees zero
+        return judged or [self.bounds[-1][1] - 1]
 
     @cached_property
     def ids(self) -> Tensor:

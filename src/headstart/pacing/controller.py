@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from headstart.pacing import Pacing, Plan
 from headstart.pacing.constants import HORIZON_STEPS, REFRESH_STEPS, SETTLED_STEPS
-from headstart.pacing.costs import CurrentCosts
+from headstart.pacing.costs import CurrentCosts, Drafted
 from headstart.pacing.group import Group
 from headstart.pacing.row_state import NOTHING_ASKED, Asked, RowState
 from headstart.pacing.source import Source
@@ -23,11 +23,16 @@ from headstart.theory.costs import StepCosts
 from headstart.types import Budget, Preparation, Rule, Step
 
 
+def _most(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return max(one[0], other[0]), max(one[1], other[1])
+
+
 @dataclass(frozen=True, slots=True)
 class _Ahead:
     """Drafts of one source in one step that could be made ahead."""
 
-    depth: int = 0
+    size: tuple[int, int] = (0, 0)
+    """Nodes and depth, each the most of any of them."""
     requests: int = 0
     """How many could have been; a source that drafts in turn for a while says nothing of what it could hide."""
     missed: int = 0
@@ -35,10 +40,10 @@ class _Ahead:
     beside: bool = False
     """Whether the source drafts on while the target judges them."""
 
-    def with_draft(self, prepared: Preparation, depth: int) -> _Ahead:
+    def with_draft(self, prepared: Preparation, size: tuple[int, int]) -> _Ahead:
         could = prepared.foreseen or prepared.beside
         return _Ahead(
-            max(self.depth, depth),
+            _most(self.size, size),
             self.requests + could,
             self.missed + (could and not prepared.hit),
             self.beside or prepared.beside,
@@ -214,37 +219,40 @@ class AdaptivePacing(Pacing):
                 costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0, unread=unread)
             return
         for place, each in ahead.items():
-            costs.observe_ahead(place, each.depth, each.requests, each.missed, seconds.draft, sampled > 0)
+            costs.observe_ahead(place, each.size, each.requests, each.missed, seconds.draft, sampled > 0)
         if asked and all(place in asked for place in ahead):
             costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0)
 
     def _drafts_of(
         self, steps: Sequence[Step], asked_by_step: Sequence[Asked]
-    ) -> tuple[dict[int, tuple[int, int]], dict[int, _Ahead], int]:
-        """By source, the depth and the number of drafts that were made while the target waited; what there is to say
-        of drafts that may have been made ahead; and the most tokens that one of the sources had to read first."""
-        asked: dict[int, tuple[int, int]] = {}
+    ) -> tuple[dict[int, Drafted], dict[int, _Ahead], int]:
+        """By source, the drafts that were made while the target waited; what there is to say of drafts that may have
+        been made ahead; and the most tokens that one of the sources had to read first."""
+        asked: dict[int, Drafted] = {}
         ahead: dict[int, _Ahead] = {}
         unread = 0
         for step, each in zip(steps, asked_by_step, strict=True):
             unread = max(unread, each.unread)
             for place in each.sources:
-                drafted = self._depth(self._sources[place], step)
+                drafted = self._size(self._sources[place], step)
                 prepared = step.draft.prepared if step.draft.source == self._sources[place].name else None
                 if prepared is not None:
                     ahead[place] = ahead.get(place, _Ahead()).with_draft(prepared, drafted)
                     if prepared.hit:
                         continue
-                depth, requests = asked.get(place, (0, 0))
-                asked[place] = max(depth, drafted), requests + 1
+                size, requests = asked.get(place, ((0, 0), 0))
+                asked[place] = Drafted(_most(size, drafted), requests + 1)
         return asked, ahead, unread
 
     @staticmethod
-    def _depth(source: Source, step: Step) -> int:
-        """Levels that were drafted: of a tree, those that its budget buys, however deep what was kept of it goes."""
+    def _size(source: Source, step: Step) -> tuple[int, int]:
+        """Nodes and levels that were drafted: of a tree, those that its budget buys, however deep what was kept of it
+        goes."""
         if step.draft.source != source.name:
-            return 0
-        return source.levels(step.budget.max_nodes.get(source.name, 0)) if source.drafts_trees else step.draft.guesses
+            return 0, 0
+        if source.drafts_trees:
+            return source.size(step.budget.max_nodes.get(source.name, 0))
+        return step.draft.guesses, step.draft.guesses
 
     def release(self, request: int) -> None:
         self._shared.end_decision(request)

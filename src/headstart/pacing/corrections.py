@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,63 @@ class Correction:
         """Whether steps have shown more than the profile could: two or three on an idle machine, dozens where they
         scatter."""
         return self.variance < DOUBT / 2
+
+
+class DraftParts(NamedTuple):
+    """A number for each of what a source's drafts take."""
+
+    whole: float
+    start: float
+    level: float
+    sibling: float
+
+
+class DraftCorrection:
+    """The same of what a source's drafts take: of all of it, and besides of each of its parts, of which only the sum is
+    seen. An error moves each as far as it may be what was wrong (a Kalman filter that neglects correlations).
+
+    Parts go wrong by themselves: a start finds the caches cold, and a text decides how soon a tree has no more likely
+    nodes.
+
+    Args:
+        cost: of a profile. Where it has one part there is nothing to tell apart.
+    """
+
+    __slots__ = ("_residual", "_scatter", "_values", "_variances", "factors")
+
+    def __init__(self, cost: DraftCost) -> None:
+        apart = DOUBT * (sum(map(bool, (cost.start, cost.token, cost.sibling))) > 1)
+        self._values = [0.0, 0.0, 0.0, 0.0]
+        self._variances = [DOUBT, apart, apart, apart]
+        self._scatter = Scatter()
+        self._residual = 0.0
+        self.factors = DraftParts(1.0, 1.0, 1.0, 1.0)
+        """Times what the profile says: of each part, and of what is none."""
+
+    def spread(self, shares: DraftParts) -> float:
+        """Variance of what is expected of seconds of which all, and each part, are these shares."""
+        return sum(share * share * variance for share, variance in zip(shares, self._variances, strict=True))
+
+    def observe(self, error: float, shares: DraftParts, spread: float) -> float:
+        """An error of seconds that have these shares. spread: of these seconds, whatever they are of. Returns how far
+        the sum has moved."""
+        self._scatter.observe(error - self._residual)
+        heard, moved = error / (spread + self._scatter.variance), 0.0
+        for part, share in enumerate(shares):
+            if share and (weight := share * self._variances[part]):
+                before = self._values[part]
+                self._values[part] = clipped(before + weight * heard)
+                self._variances[part] += DRIFT - weight * weight / (spread + self._scatter.variance)
+                moved += share * (self._values[part] - before)
+        self._residual = error - moved
+        whole, *parts = self._values
+        self.factors = DraftParts(math.exp(whole), *[math.exp(clipped(whole + part)) for part in parts])
+        return moved
+
+    @property
+    def known(self) -> bool:
+        """As of `Correction`."""
+        return self._variances[0] < DOUBT / 2
 
 
 class ForwardTable:

@@ -25,8 +25,16 @@ from headstart.pacing.constants import (
     UNKNOWN_COST,
     WARM_UP_STEPS,
 )
-from headstart.pacing.corrections import Beside, Correction, ForwardTable, RowWeights, Scatter, clipped
+from headstart.pacing.corrections import Beside, DraftCorrection, DraftParts, ForwardTable, RowWeights, clipped
 from headstart.theory.costs import DraftCost, StepCosts, late_share
+
+
+class Drafted(NamedTuple):
+    """What one source drafted in a step."""
+
+    size: tuple[int, int]
+    """Nodes and depth, each the most of any request."""
+    requests: int
 
 
 class Sizes(NamedTuple):
@@ -58,8 +66,7 @@ class CurrentCosts:
         self._log_level = 0.0
         self._drafts = [costs.drafts.get(source, DraftCost()) for source in sources]
         self._beside = [Beside(cost) for cost in self._drafts]
-        self._corrections = [Correction(Scatter()) for _ in self._drafts]
-        self._factors = [1.0] * len(self._drafts)
+        self._corrections = [DraftCorrection(cost) for cost in self._drafts]
         self._drafted = [0.0] * len(self._drafts)
         self._overhead = costs.overhead
         self._steps = self._last_plain = 0
@@ -114,13 +121,10 @@ class CurrentCosts:
         key = source, rows, sampled
         known = self._drafting.get(key)
         if known is None or len(known) < len(nodes):
-            drafting = self.start(source) + self.level(source, sampled) * depths
-            if self.hidden(source):
-                own, shared = self.shares(source, nodes, depths, rows, 1, sampled)
-                drafting = own + shared
+            own, shared = self.shares(source, nodes, depths, rows, 1, sampled)
             weights = self.weigh(nodes, depths)
             known = self._forwards.seconds_of(rows + weights) - self._forwards.seconds(rows)
-            known += drafting
+            known += own + shared
             if sampled and not self.point_masses(source):
                 known += self.sampled_row * nodes  # of the others it depends on what is accepted
             self._drafting[key] = known
@@ -150,6 +154,8 @@ class CurrentCosts:
         rows: of the forward without these drafts.
         """
         one = (depths > 0) * self.start(source) + self.level(source, drawn) * depths
+        if sibling := self.sibling(source):
+            one += sibling * (nodes - depths)
         own, shared = self.growth(source) * one, (1 - self.growth(source)) * one
         if hidden := self.hidden(source):
             in_turn = requests * own + shared
@@ -159,9 +165,11 @@ class CurrentCosts:
             own, shared = quicker * own, quicker * shared
         return own, shared
 
-    def together(self, source: int, levels: NDArray[Any], steps: NDArray[Any], drawn: bool) -> NDArray[Any]:
-        """[plan] seconds that drafts of so many levels [plan, row] add to steps of so many seconds [plan] without them,
-        ahead or in turn, whatever is quicker.
+    def together(
+        self, source: int, nodes: NDArray[Any], levels: NDArray[Any], steps: NDArray[Any], drawn: bool
+    ) -> NDArray[Any]:
+        """[plan] seconds that drafts of so many nodes on so many levels [plan, row] add to steps of so many seconds
+        [plan] without them, ahead or in turn, whatever is quicker.
 
         Level by level, rows that are done leave: level * (1 + growth * (rows left - 1)), summed over the levels.
         """
@@ -169,6 +177,10 @@ class CurrentCosts:
         count = drafting.sum(1)
         own = growth * (start * count + level * levels.sum(1))
         shared = (1 - growth) * (start * (count > 0) + level * levels.max(1))
+        if sibling := self.sibling(source):
+            siblings = nodes - levels
+            own += growth * sibling * siblings.sum(1)
+            shared += (1 - growth) * sibling * siblings.max(1)
         in_turn: NDArray[Any] = own + shared
         if hidden := self.hidden(source):
             slower = self.slowing(source) * steps * (count > 0)
@@ -181,16 +193,20 @@ class CurrentCosts:
 
     def start(self, source: int) -> float:
         """Seconds of a draft, whatever its depth."""
-        return self._drafts[source].start * self._factors[source]
+        return self._drafts[source].start * self._corrections[source].factors.start
 
     def level(self, source: int, drawn: bool = False) -> float:
         """Seconds of each level of a draft, whose tokens may be drawn."""
         cost = self._drafts[source]
-        return (cost.token + cost.drawn if drawn else cost.token) * self._factors[source]
+        return (cost.token + cost.drawn if drawn else cost.token) * self._corrections[source].factors.level
+
+    def sibling(self, source: int) -> float:
+        """Seconds of each node of a draft beyond one a level."""
+        return self._drafts[source].sibling * self._corrections[source].factors.sibling
 
     def read(self, source: int) -> float:
         """Seconds per token of context that a source has not read."""
-        return self._drafts[source].read * self._factors[source]
+        return self._drafts[source].read * self._corrections[source].factors.whole
 
     def growth(self, source: int) -> float:
         """What each further request of a batch adds to a draft, as a share of the first one's seconds."""
@@ -205,22 +221,26 @@ class CurrentCosts:
         """How much longer a forward takes while a source drafts beside it, as a share of the forward."""
         return self._beside[source].slowing
 
-    def in_turn(self, source: int, depth: int, requests: int, drawn: bool = False) -> float:
-        """Seconds of drafts of `depth` for so many requests while the target waits."""
+    def _parts(self, source: int, size: tuple[int, int], drawn: bool) -> tuple[float, float, float]:
+        """Seconds of one request's draft of `size`: of its start, its levels and its further nodes."""
+        nodes, depth = size
+        return self.start(source), self.level(source, drawn) * depth, self.sibling(source) * (nodes - depth)
+
+    def in_turn(self, source: int, size: tuple[int, int], requests: int, drawn: bool = False) -> float:
+        """Seconds of drafts of `size` (nodes, depth) for so many requests while the target waits."""
         if not requests:
             return 0.0
-        one = self.start(source) + self.level(source, drawn) * depth
-        return one * (1 + self.growth(source) * (requests - 1))
+        return sum(self._parts(source, size, drawn)) * (1 + self.growth(source) * (requests - 1))
 
-    def draft(self, source: int, depth: int, requests: int, drawn: bool = False) -> float:
-        """Seconds that drafts of `depth` for so many requests add to a step, without their rows: ahead or in turn,
-        whatever is quicker."""
-        in_turn = self.in_turn(source, depth, requests, drawn)
+    def draft(self, source: int, size: tuple[int, int], requests: int, drawn: bool = False) -> float:
+        """Seconds that drafts of `size` (nodes, depth) for so many requests add to a step, without their rows: ahead or
+        in turn, whatever is quicker."""
+        in_turn = self.in_turn(source, size, requests, drawn)
         hidden = self.hidden(source)
         if not requests or not hidden:
             return in_turn
-        one = self.start(source) + self.level(source, drawn) * depth
-        slower = self.slowing(source) * self.step(requests, self.rows(requests) + requests * self.weigh(depth, depth))
+        one = sum(self._parts(source, size, drawn))
+        slower = self.slowing(source) * self.step(requests, self.rows(requests) + requests * self.weigh(*size))
         return min(in_turn, one * late_share(hidden, self.growth(source), requests) + slower)
 
     def thinking(self, batch: int, *, drafting: bool) -> float:
@@ -311,40 +331,41 @@ class CurrentCosts:
         shapes = self._forwards.shape
         return not (self._corrections[source].known and shapes[min(1, len(shapes) - 1)].known)
 
-    def reads_mostly(self, asked: Mapping[int, tuple[int, int]], unread: int) -> bool:
+    def reads_mostly(self, asked: Mapping[int, Drafted], unread: int) -> bool:
         """Whether reading so many tokens takes some source longer than its draft. asked: as of `observe_drafts`."""
         return any(self.read(place) * unread > self.in_turn(place, *each) for place, each in asked.items())
 
     def observe_drafts(
-        self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False, unread: int = 0
+        self, asked: Mapping[int, Drafted], seconds: float, drawn: bool = False, unread: int = 0
     ) -> None:
-        """Drafts took this long together, in turn. asked: depth and number of requests by source. unread: tokens that
-        each source had to read first."""
-        parts = {
-            source: self.in_turn(source, depth, requests, drawn) + self.read(source) * unread
-            for source, (depth, requests) in asked.items()
-        }
-        expected = sum(parts.values())
+        """Drafts took this long together, in turn. asked: by source. unread: tokens that each source had to read
+        first."""
+        parts = {}
+        for source, (size, requests) in asked.items():
+            times = 1 + self.growth(source) * (requests - 1)
+            found = [times * part for part in self._parts(source, size, drawn)]
+            parts[source] = DraftParts(sum(found) + self.read(source) * unread, *found)
+        expected = sum(each.whole for each in parts.values())
         if self._warming_up or expected <= 0 or seconds <= 0:
             return
         error = clipped(math.log(seconds / expected) - self._log_level)
-        for source, part in parts.items():
-            share, correction = part / expected, self._corrections[source]
-            change = correction.observe(error, share)
-            self._factors[source] = math.exp(correction.value)
-            self._drafted[source] += share
+        shares = {source: DraftParts(*[part / expected for part in each]) for source, each in parts.items()}
+        spread = sum(self._corrections[source].spread(each) for source, each in shares.items())
+        for source, each in shares.items():
+            change = self._corrections[source].observe(error, each, spread)
+            self._drafted[source] += each.whole
             if abs(change) > PRECISION:
                 self._forget()
 
     def observe_ahead(
-        self, source: int, depth: int, requests: int, missed: int, seconds: float, drawn: bool = False
+        self, source: int, size: tuple[int, int], requests: int, missed: int, seconds: float, drawn: bool = False
     ) -> None:
         """Drafts of so many requests could have been made ahead; of so many they were not, and took these seconds."""
         if self._warming_up or not requests:
             return
         waited = missed / requests
         if not missed:
-            whole = self.in_turn(source, depth, requests, drawn) * math.exp(self._log_level)
+            whole = self.in_turn(source, size, requests, drawn) * math.exp(self._log_level)
             waited = seconds / whole if whole > 0 else 0.0
         self._beside[source].observe_draft(waited)
         self._forget()

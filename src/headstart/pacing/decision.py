@@ -240,7 +240,7 @@ class _Batch:
             asked = asked - turns
         seconds = steps = costs.steps(self._batch, self._rows + weights, drawn + distributions)
         for column, share, reading in used:
-            drafting = costs.together(column.source, column.levels, steps, drawn > 0)
+            drafting = costs.together(column.source, column.nodes, column.levels, steps, drawn > 0)
             seconds = seconds + share * drafting + reading
         rates = (self._batch + tokens) / (seconds + self._thinking)
         best = int(rates.argmax())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -64,7 +64,7 @@ class Group:
 
     def __init__(self, sources: Sequence[Source], costs: CurrentCosts, *, lasting: bool = False) -> None:
         self.costs = costs
-        self.priors = [
+        self._priors = [
             SourcePrior(
                 source.sizes,
                 trees=source.drafts_trees and len(source.sizes) > 1,
@@ -74,7 +74,7 @@ class Group:
         ]
         self._sources = sources
         self._names = tuple(source.name for source in sources)
-        self._probe = Probe(sources, costs, self.priors, lasting=lasting)
+        self._probe = Probe(sources, costs, self._priors, lasting=lasting)
         self._rate = 0.0
         self._decided: tuple[tuple[int, list[int]], list[Budget]] = ((0, []), [])
         self._resting = _Resting(0, 0, {})
@@ -91,6 +91,25 @@ class Group:
         # Those trials have been paid for, and go on beside a decision that stands
         self._trials: dict[int, Budget] = {}
         self._reading: dict[int, int] = {}
+        self._shown: list[Callable[[], object]] = []  # by steps, and not believed yet
+
+    @property
+    def priors(self) -> list[SourcePrior]:
+        """By source, after all that steps have shown."""
+        self.settle()
+        return self._priors
+
+    def later(self, believe: Callable[[], object]) -> None:
+        """A step has shown something. While a decision stands nobody asks what is believed, and code that changes it
+        has left the caches in a forward. At the end of the decision it runs for all of its steps at once."""
+        self._shown.append(believe)
+
+    def settle(self) -> None:
+        """Believe what steps have shown, in their order."""
+        if self._shown:
+            waiting, self._shown = self._shown, []
+            for believe in waiting:
+                believe()
 
     def standing(self, rows: Sequence[Row]) -> Sequence[Budget] | None:
         """The budgets of these rows, which are those of a whole step, where the last decision was about the same rows
@@ -114,6 +133,7 @@ class Group:
 
     def end_decision(self, request: int) -> None:
         """The last decision stands no longer: a request has ended."""
+        self.settle()
         self._reading.pop(request, None)
         self._holds = 0
 
@@ -184,6 +204,7 @@ class Group:
     ) -> tuple[list[Budget], dict[int, int]]:
         """Budgets of the steps in which nothing is on trial, and by request the source that is on trial in the coming
         one."""
+        self.settle()
         sampled = [not row.sampling.greedy for row, _ in rows]
         steps = REFRESH_STEPS if len(rows) > 1 else self._usual  # for which it stands, about
         options = [self._options(row, state, steps) for row, state in rows]
@@ -301,7 +322,7 @@ class Group:
         """
         batch = resting.batch
         costs, sizes = self.costs, [self._sources[place].smallest for place in places]
-        drafts = [costs.draft(place, depth, batch, sampled) for place, (_, depth) in zip(places, sizes, strict=True)]
+        drafts = [costs.draft(place, size, batch, sampled) for place, size in zip(places, sizes, strict=True)]
         draft, (least, depth) = min(zip(drafts, sizes, strict=True))
         rows, base = batch * (1 + least), costs.rows(batch)
         step = costs.step(batch, base, batch * sampled)
@@ -314,7 +335,7 @@ class Group:
         """What each source that may draft should bring."""
         found = {}
         for source, option, most in zip(self._sources, options, nodes, strict=True):
-            seconds = self.costs.draft(option.source, source.levels(most), 1, sampled) if most else 0.0
+            seconds = self.costs.draft(option.source, source.size(most), 1, sampled) if most else 0.0
             found[source.name] = option.gain(most) - self._rate * seconds
         return found
 

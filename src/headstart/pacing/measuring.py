@@ -249,21 +249,23 @@ def _add_forward_beside(
 
     def begin() -> None:
         in_turn.release()  # there may be one slot
-        ahead.run(1, _ends(part)[1][0])
+        ahead.run(1, timed_sizes(part)[1][0])
 
     forward = partial(forwards.run, 1, _USUAL_ROWS)
     timer.add((part.name, "beside"), forward, before=begin, after=ahead.release, optional=True)
 
 
 def _add_drafts(timer: InterleavedTimer, part: Drafter, made: SyntheticDrafts, batch: int) -> None:
-    """Drafts of two lengths, of a text that was not read, drawn ones, and of several requests. What raises is a
-    drafter's: its cost is then guessed, and the engine will find it out."""
-    (short, _), (long, _) = _ends(part)
+    """Drafts of two lengths, a wide tree, of a text that was not read, drawn ones, and of several requests. What raises
+    is a drafter's: its cost is then guessed, and the engine will find it out."""
+    (short, _), (long, _), (wide, _) = timed_sizes(part)
     add = partial(timer.add, optional=True)
     # "read" lets the synthetic requests go; they are begun anew before the clock runs for the next
     add((part.name, "read"), made.read)
     add((part.name, "short"), partial(made.run, 1, short), before=partial(made.run, batch, short))
     add((part.name, "long"), partial(made.run, 1, long))
+    if wide > long:
+        add((part.name, "wide"), partial(made.run, 1, wide))
     if capabilities.draws(part):
         add((part.name, "drawn"), partial(made.run, 1, long, drawn=True))
     if batch > 1:
@@ -304,26 +306,29 @@ def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
         forwards.release()
 
 
-def _ends(part: Drafter) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(nodes, depth) of a short and of a long draft: of trees the smallest, and the deepest of those that fit into the
-    forwards that are always timed."""
+def timed_sizes(part: Drafter) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """(nodes, depth) of a short, a long and a wide draft: of trees the smallest, and the deepest of those that fit into
+    the forwards that are always timed, with the fewest nodes and with the most. A long chain is the widest, too."""
     sizes = capabilities.sizes(part) or ((1, 1), (LONG_DRAFT, LONG_DRAFT))
     some = [size for size in sizes if size[0] <= FEW_ROWS[-1]] or sizes[:1]
-    return sizes[0], max(some, key=lambda size: (size[1], size[0]))
+    long = max(some, key=lambda size: (size[1], -size[0]))
+    return sizes[0], long, max(size for size in some if size[1] == long[1])
 
 
 def _draft_cost(part: Drafter, found: Mapping[Name, float], requests: int, step: float) -> DraftCost:
-    name, ((_, low), (_, high)) = part.name, _ends(part)
+    name, ((least, low), (some, high), (most, _)) = part.name, timed_sizes(part)
     short, long = found.get((name, "short")), found.get((name, "long"))
     if short is None or long is None:
         return DraftCost(0.0, UNKNOWN_COST * step, point_masses=not capabilities.draws(part))
-    token = max(0.0, long - short) / max(1, high - low)
+    sibling = max(0.0, found.get((name, "wide"), long) - long) / max(1, most - some)
+    siblings = least - low, some - high
+    token = max(0.0, long - short - sibling * (siblings[1] - siblings[0])) / max(1, high - low)
     read = max(0.0, found.get((name, "read"), short) - short) / TEXT_TOKENS
     drawn = max(0.0, found.get((name, "drawn"), long) - long) / max(1, high)
     several = found.get((name, "several"), long)
     growth = max(0.0, several / long - 1) / max(1, requests - 1)
-    start = max(0.0, short - token * low)
-    return DraftCost(start, token, read, growth, drawn, point_masses=not capabilities.draws(part))
+    start = max(0.0, short - token * low - sibling * siblings[0])
+    return DraftCost(start, token, read, growth, drawn, sibling, point_masses=not capabilities.draws(part))
 
 
 def _distribution(logits: Tensor) -> None:

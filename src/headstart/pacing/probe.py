@@ -122,10 +122,10 @@ class Probe:
         costs = self._costs
         tried = [row for row, mine in enumerate(choice.nodes) if mine[place] == 0 and len(options[row][place].nodes)]
         rows = costs.rows(batch) + sum(self._weight(mine) for mine in choice.nodes)
-        least, depth = self._sources[place].smallest
-        more = costs.weigh(least, depth) * len(tried)
-        seconds = costs.draft(place, depth, len(tried), sampled)
-        seconds += costs.step(batch, rows + more, least * len(tried) * sampled) - costs.step(batch, rows)
+        least = self._sources[place].smallest
+        more = costs.weigh(*least) * len(tried)
+        seconds = costs.draft(place, least, len(tried), sampled)
+        seconds += costs.step(batch, rows + more, least[0] * len(tried) * sampled) - costs.step(batch, rows)
         for row in tried:
             option = options[row][place]
             seconds += option.backlog
@@ -137,8 +137,8 @@ class Probe:
 
     def _weight(self, nodes: Sequence[int]) -> float:
         """What one request's drafts of so many nodes by source count as, in rows of the forward."""
-        levels = (source.levels(each) for source, each in zip(self._sources, nodes, strict=True))
-        return float(sum(self._costs.weigh(each, depth) for each, depth in zip(nodes, levels, strict=True)))
+        sizes = (source.size(each) for source, each in zip(self._sources, nodes, strict=True))
+        return float(sum(self._costs.weigh(*size) for size in sizes))
 
     def _expected_refund(
         self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int

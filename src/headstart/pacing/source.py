@@ -51,6 +51,7 @@ class Source:
         """Nodes and depth of its smallest draft."""
         return self.sizes[0]
 
-    def levels(self, nodes: int) -> int:
-        """Depth of a draft for which so many nodes were asked: what drafting it costs grows with that."""
-        return self._levels[min(nodes, self.limit)]
+    def size(self, nodes: int) -> tuple[int, int]:
+        """(nodes, depth) of a draft for which so many nodes were asked: what drafting it costs grows with both."""
+        nodes = min(nodes, self.limit)
+        return nodes, self._levels[nodes]

@@ -90,10 +90,10 @@ class SyntheticDrafts:
         self._lengths: dict[int, int] = {}
         self._shown: dict[int, int] = {}
 
-    def run(self, requests: int, depth: int, *, drawn: bool = False) -> None:
+    def run(self, requests: int, nodes: int, *, drawn: bool = False) -> None:
         """The next round of each, two tokens further on in its text, as after an accepted guess."""
         numbers = range(self._first, self._first - requests, -1)
-        contexts = [self._context(number, depth, drawn=drawn) for number in numbers]
+        contexts = [self._context(number, nodes, drawn=drawn) for number in numbers]
         with self._forwards.holding([len(context.tokens) - 1 for context in contexts]):
             self._drafter.propose(contexts)
 
@@ -106,7 +106,7 @@ class SyntheticDrafts:
             self._drafter.propose([context])
         self.release()
 
-    def _context(self, number: int, depth: int, *, drawn: bool = False) -> Row:
+    def _context(self, number: int, nodes: int, *, drawn: bool = False) -> Row:
         length = self._lengths[number] = self._lengths.get(number, TEXT_TOKENS) + 2
         tokens = synthetic_text(length, self._vocab_size)
         sampling = Sampling(temperature=1.0 if drawn else 0.0)
@@ -114,7 +114,7 @@ class SyntheticDrafts:
         slot = self._forwards.slots[self._first - number]
         if capabilities.taps(self._drafter):
             self._show(number, tokens)
-        return Row(number, tuple(tokens), state, Noise(0), slot=slot, budget=Budget(depth))
+        return Row(number, tuple(tokens), state, Noise(0), slot=slot, budget=Budget(nodes))
 
     def _show(self, number: int, tokens: Sequence[int]) -> None:
         """What a step would have shown of the text since the last round, with made-up hidden states."""

@@ -64,25 +64,29 @@ def _counters(size: int) -> NDArray[np.uint64]:
     return (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
 
 
+@lru_cache(maxsize=64)
+def _key(seed: int, position: int, purpose: Purpose, lane: int) -> int:
+    """The key of the numbers of a position, which a draft and the target ask for one after the other under rule
+    "coupled"."""
+    key = _mix((seed + _GOLDEN) & _MASK)
+    for part in (position, int(purpose), lane):
+        key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
+    return key
+
+
 @dataclass(frozen=True, slots=True)
 class Noise:
     """The noise of one request."""
 
     seed: int
 
-    def _key(self, position: int, purpose: Purpose, lane: int) -> int:
-        key = _mix((self.seed + _GOLDEN) & _MASK)
-        for part in (position, int(purpose), lane):
-            key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
-        return key
-
     def of_stack(self, position: int) -> Noise:
         """For what a drafter decides by a rule of its own in the round that begins there; independent of all else."""
-        return Noise(self._key(position, Purpose.STACK, position))
+        return Noise(_key(self.seed, position, Purpose.STACK, position))
 
     def uniform(self, position: int, purpose: Purpose, lane: int = 0, index: int = 0) -> float:
         """One number in (0, 1); `index` numbers the draws that share a position, purpose and lane."""
-        bits = _mix((self._key(position, purpose, lane) + (index + 1) * _GOLDEN) & _MASK)
+        bits = _mix((_key(self.seed, position, purpose, lane) + (index + 1) * _GOLDEN) & _MASK)
         return ((bits >> 11) + 0.5) * 2.0**-53
 
     def exponentials(
@@ -96,7 +100,7 @@ class Noise:
     ) -> NDArray[np.uint64]:
         """53 random bits for each of `size` tokens, or only for `tokens`."""
         counters = _counters(size) if tokens is None else _counters(size)[tokens]
-        bits = _mix_array(counters + np.uint64(self._key(position, purpose, lane)))
+        bits = _mix_array(counters + np.uint64(_key(self.seed, position, purpose, lane)))
         bits >>= np.uint64(11)
         return bits
 
@@ -154,7 +158,7 @@ class Noise:
         ):
             return None
         find = race.compiled()
-        return None if find is None else find(distribution, self._key(position, purpose, lane), count, tokens)
+        return None if find is None else find(distribution, _key(self.seed, position, purpose, lane), count, tokens)
 
     def _draw(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int) -> int:
         """`draw` in NumPy alone, for distributions of any kind of number."""

@@ -8,11 +8,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <vector>
 
 namespace {
 
 constexpr int LANES = 16, WIDE = 64, MOST = 64;
 constexpr int64_t BLOCK = 256, MOST_BLOCKS = 4096;
+constexpr double GUARD = 1.001;  // far more than the rounding errors of a logarithm
 constexpr float LOWEST = -87.0f;  // of exponents: what is less likely has the probability 0, before float32 loses digits
 
 // e**y for y <= 0: a power of two times the series of e**r, |r| <= log(2) / 2, whose rest is below float32's rounding.
@@ -84,6 +87,53 @@ void divide(float *x, int64_t size, double sum) {
     }
 }
 
+// The `count` likeliest columns of a row of logits, the likeliest first and equals in their order, and the logarithms of their
+// probabilities. False where the row has no distribution, and where no probability reaches 1 / most.
+bool likeliest(const float *logits, int64_t size, int64_t count, double most, int64_t *columns, float *scores) {
+    const int64_t blocks = (size + BLOCK - 1) / BLOCK;
+    float tops[MOST_BLOCKS], terms[BLOCK], top = -INFINITY;
+    for (int64_t b = 0; b < blocks && top == top; ++b) {
+        tops[b] = largest(logits + b * BLOCK, std::min(BLOCK, size - b * BLOCK));
+        top = tops[b] <= top ? top : tops[b];
+    }
+    if (!std::isfinite(top)) return false;
+    double sum = 0;
+    for (int64_t i = 0; i < size; i += BLOCK) {
+        sum += exponentials(logits + i, std::min(BLOCK, size - i), 1, top, terms);
+        if (sum > most) return false;
+    }
+    int64_t found = 0;
+    for (bool seen[MOST_BLOCKS] = {};;) {  // block by block, those with the largest logits first
+        int64_t leader = -1;
+        for (int64_t b = 0; b < blocks; ++b)
+            if (!seen[b] && (leader < 0 || tops[b] > tops[leader])) leader = b;
+        if (leader < 0 || (found == count && tops[leader] < logits[columns[count - 1]])) break;
+        seen[leader] = true;
+        const int64_t from = leader * BLOCK, end = std::min(from + BLOCK, size);
+        for (int64_t group = from; group < end; group += LANES) {
+            const int64_t last = std::min(group + LANES, end);
+            if (found == count) {  // most groups hold nobody, which is seen at a glance
+                const float least = logits[columns[count - 1]];
+                int any = 0;
+                for (int64_t i = group; i < last; ++i) any |= logits[i] >= least;
+                if (!any) continue;
+            }
+            for (int64_t i = group; i < last; ++i) {
+                const auto before = [&](int64_t other) {
+                    return logits[i] > logits[other] || (logits[i] == logits[other] && i < other);
+                };
+                if (found == count && !before(columns[count - 1])) continue;
+                int64_t place = found < count ? found++ : count - 1;
+                for (; place > 0 && before(columns[place - 1]); --place) columns[place] = columns[place - 1];
+                columns[place] = i;
+            }
+        }
+    }
+    const double all = std::log(sum);
+    for (int64_t k = 0; k < count; ++k) scores[k] = static_cast<float>(static_cast<double>(logits[columns[k]] - top) - all);
+    return true;
+}
+
 }  // namespace
 
 // p [rows, size]: the softmax of each row of logits / temperature. NaN throughout where a logit is NaN or +inf, or all are -inf.
@@ -101,61 +151,39 @@ extern "C" void headstart_softmax(const float *logits, int64_t rows, int64_t siz
     }
 }
 
-// The `count` likeliest columns of each row of logits, the likeliest first and equals in their order, and the logarithms of
-// their probabilities; both [rows, count]. NaN where the row has no distribution. False where there are too many.
-extern "C" bool headstart_likeliest(const float *logits, int64_t rows, int64_t size, int count, int64_t *columns, float *scores) {
-    const int64_t blocks = (size + BLOCK - 1) / BLOCK;
-    if (blocks > MOST_BLOCKS || count > MOST || count > size) return false;
-    float tops[MOST_BLOCKS], terms[BLOCK];
-    for (int64_t r = 0; r < rows; ++r, logits += size, columns += count, scores += count) {
-        float top = -INFINITY;
-        for (int64_t b = 0; b < blocks && top == top; ++b) {
-            tops[b] = largest(logits + b * BLOCK, std::min(BLOCK, size - b * BLOCK));
-            top = tops[b] <= top ? top : tops[b];
+// The likeliest columns of rows of logits, `count` of each at most, for paths that go on from paths with these logarithms of
+// their probabilities, `above` [rows]. found [2][rows * count]: the row and the column of each; scores: the logarithm of the
+// probability of its path. Only those of a score of `least` or more, and of all the `most` best with their equals. Row by row,
+// the likeliest first. None of probability 0, or of a row without a distribution. Returns how many; -1 where there are too many.
+extern "C" int64_t headstart_likeliest(const float *logits, int64_t rows, int64_t size, int64_t count, const double *above, double least, int64_t most, int64_t *found, double *scores) {
+    if (size > MOST_BLOCKS * BLOCK || count > MOST || count > size) return -1;
+    int64_t columns[MOST], kept = 0, *const of = found + rows * count;
+    float values[MOST];
+    for (int64_t r = 0; r < rows; ++r, logits += size) {
+        if (!likeliest(logits, size, count, std::exp(above[r] - least) * GUARD, columns, values)) continue;
+        for (int64_t k = 0; k < count && values[k] > -INFINITY; ++k) {
+            // rounding must not make a path likelier than its beginning
+            const double score = above[r] + std::min(static_cast<double>(values[k]), 0.0);
+            if (score < least) break;
+            found[kept] = r, of[kept] = columns[k], scores[kept++] = score;
         }
-        if (!std::isfinite(top)) {
-            for (int k = 0; k < count; ++k) columns[k] = k, scores[k] = NAN;
-            continue;
-        }
-        double sum = 0;
-        for (int64_t i = 0; i < size; i += BLOCK) sum += exponentials(logits + i, std::min(BLOCK, size - i), 1, top, terms);
-        int found = 0;
-        for (bool seen[MOST_BLOCKS] = {}; ;) {  // block by block, those with the largest logits first
-            int64_t leader = -1;
-            for (int64_t b = 0; b < blocks; ++b)
-                if (!seen[b] && (leader < 0 || tops[b] > tops[leader])) leader = b;
-            if (leader < 0 || (found == count && tops[leader] < logits[columns[count - 1]])) break;
-            seen[leader] = true;
-            const int64_t from = leader * BLOCK, end = std::min(from + BLOCK, size);
-            for (int64_t group = from; group < end; group += LANES) {
-                const int64_t last = std::min(group + LANES, end);
-                if (found == count) {  // most groups hold nobody, which is seen at a glance
-                    const float least = logits[columns[count - 1]];
-                    int any = 0;
-                    for (int64_t i = group; i < last; ++i) any |= logits[i] >= least;
-                    if (!any) continue;
-                }
-                for (int64_t i = group; i < last; ++i) {
-                    const auto before = [&](int64_t other) {
-                        return logits[i] > logits[other] || (logits[i] == logits[other] && i < other);
-                    };
-                    if (found == count && !before(columns[count - 1])) continue;
-                    int place = found < count ? found++ : count - 1;
-                    for (; place > 0 && before(columns[place - 1]); --place) columns[place] = columns[place - 1];
-                    columns[place] = i;
-                }
-            }
-        }
-        const double all = std::log(sum);
-        for (int k = 0; k < count; ++k) scores[k] = static_cast<float>(static_cast<double>(logits[columns[k]] - top) - all);
     }
-    return true;
+    if (kept <= most) return kept;
+    std::vector<double> best(scores, scores + kept);
+    std::nth_element(best.begin(), best.begin() + most - 1, best.end(), std::greater<double>());
+    int64_t left = 0;
+    for (int64_t i = 0; i < kept; ++i)
+        if (scores[i] >= best[most - 1]) found[left] = found[i], of[left] = of[i], scores[left++] = scores[i];
+    return left;
 }
 
 // rest [size]: max(weight * p - q, 0), divided by its sum if that is not 0. Returns the sum; -1 where a token is no place of p.
 // tokens [width]: of q's weights, their places in p; null where q [size] has one for each.
 extern "C" double headstart_left(const float *p, int64_t size, float weight, const float *q, const int64_t *tokens, int64_t width, float *rest) {
     double sums[LANES] = {}, sum = 0;
+    int outside = 0;  // looked for apart, since a loop that may end at each token takes three times as long
+    for (int64_t k = 0; tokens && k < width; ++k) outside |= static_cast<uint64_t>(tokens[k]) >= static_cast<uint64_t>(size);
+    if (outside) return -1;
     for (int64_t from = 0; from < size; from += BLOCK) {
         const int64_t end = std::min(from + BLOCK, size);
         for (int64_t i = from; i < end; ++i) rest[i] = weight * p[i];
@@ -165,9 +193,8 @@ extern "C" double headstart_left(const float *p, int64_t size, float weight, con
     }
     if (tokens) {
         for (int64_t k = 0; k < width; ++k) {
-            const int64_t at = tokens[k];
-            if (at < 0 || at >= size) return -1;
-            rest[at] = rest[at] > q[k] ? rest[at] - q[k] : 0.0f;
+            const float x = rest[tokens[k]] - q[k];
+            rest[tokens[k]] = x > 0 ? x : 0.0f;
         }
         add(rest, size, sums);
     }

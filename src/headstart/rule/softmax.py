@@ -6,8 +6,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,6 +21,37 @@ from headstart.rule.rest import SOURCE, readable
 log = logging.getLogger(__name__)
 
 
+class Wanted(NamedTuple):
+    """Which of the likeliest columns after some rows are wanted, for paths that go on from paths."""
+
+    width: int
+    """Of each row, at most so many."""
+    above: Sequence[float]
+    """By row, the logarithm of the probability of the path up to there."""
+    least: float
+    """The logarithm of the least probability of a path with its column."""
+    most: int
+    """Of all rows together so many, and those that are as likely as the last of them."""
+
+
+Likeliest = tuple[Sequence[int], Sequence[int], Sequence[float]]
+"""Row by row, and likeliest first: the row, the column, and the logarithm of the probability of the path with it."""
+
+
+def chosen(columns: Sequence[Sequence[int]], scores: Sequence[Sequence[float]], wanted: Wanted) -> Likeliest:
+    """Those that are wanted of each row's likeliest columns, given the logarithms of their probabilities."""
+    found = []
+    for row, (above, ids, values) in enumerate(zip(wanted.above, columns, scores, strict=True)):
+        for column, value in list(zip(ids, values, strict=True))[: wanted.width]:
+            score = above + min(value, 0.0)  # rounding must not make a path likelier than its beginning
+            if value > -math.inf and score >= wanted.least:  # -inf has probability 0, and a NaN has no meaning
+                found.append((row, column, score))
+    if len(found) > wanted.most:
+        least = sorted((score for _, _, score in found), reverse=True)[wanted.most - 1]
+        found = [each for each in found if each[2] >= least]
+    return tuple(zip(*found, strict=True)) if found else ((), (), ())  # type: ignore[return-value]
+
+
 class Softmax(Protocol):
     """What is asked of rows of logits x [R, V], float32 and contiguous. No row reads another."""
 
@@ -27,9 +59,8 @@ class Softmax(Protocol):
         """The softmax of x / temperature [R, V]; NaN throughout a row with a NaN, with +inf, or with -inf alone."""
         ...
 
-    def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
-        """Of each row the `count` likeliest columns, the likeliest first, and the logarithms of their probabilities;
-        NaN for a row that has no distribution."""
+    def likeliest(self, x: NDArray[np.float32], wanted: Wanted) -> Likeliest:
+        """The likeliest columns that are wanted; none of probability 0, or of a row that has no distribution."""
         ...
 
     def siblings(self, q: Sequence[NDArray[Any] | None], columns: Sequence[int]) -> NDArray[Any] | None:
@@ -50,10 +81,10 @@ class InTorch:
         found: NDArray[np.float32] = colder.softmax(-1).numpy()
         return found
 
-    def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
+    def likeliest(self, x: NDArray[np.float32], wanted: Wanted) -> Likeliest:
         # logsumexp takes ten times as long where x is -inf
-        chances, places = torch.from_numpy(x).softmax(-1).topk(min(count, x.shape[1]))
-        return places.tolist(), chances.log().tolist()
+        chances, places = torch.from_numpy(x).softmax(-1).topk(min(wanted.width, x.shape[1]))
+        return chosen(places.tolist(), chances.log().tolist(), wanted)
 
     def siblings(self, *_: Any) -> None:
         """They are NumPy's."""
@@ -70,8 +101,9 @@ class Compiled:
         rows = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._softmax.argtypes = (*rows, ctypes.c_void_p, ctypes.c_void_p)
         self._softmax.restype = None
-        self._likeliest.argtypes = (*rows, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        self._likeliest.restype = ctypes.c_bool
+        bounds = (ctypes.c_int64, ctypes.c_void_p, ctypes.c_double, ctypes.c_int64)
+        self._likeliest.argtypes = (*rows, *bounds, ctypes.c_void_p, ctypes.c_void_p)
+        self._likeliest.restype = ctypes.c_int64
         self._siblings = library.headstart_siblings
         self._siblings.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
         self._siblings.restype = None
@@ -84,12 +116,16 @@ class Compiled:
         self._softmax(address(x), *x.shape, divisors, address(p))
         return p
 
-    def likeliest(self, x: NDArray[np.float32], count: int) -> tuple[list[list[int]], list[list[float]]]:
-        count = min(count, x.shape[1])
-        columns, scores = np.empty((len(x), count), np.int64), np.empty((len(x), count), np.float32)
-        if not self._likeliest(address(x), *x.shape, count, address(columns), address(scores)):
-            return InTorch().likeliest(x, count)
-        return columns.tolist(), scores.tolist()
+    def likeliest(self, x: NDArray[np.float32], wanted: Wanted) -> Likeliest:
+        width, above, least, most = wanted
+        rows, size = x.shape
+        room = rows * min(width, size)
+        found, scores = (ctypes.c_int64 * (2 * room))(), (ctypes.c_double * room)()
+        paths = (ctypes.c_double * rows)(*above)
+        kept = self._likeliest(address(x), rows, size, room // rows, paths, least, most, found, scores)
+        if kept < 0:
+            return InTorch().likeliest(x, wanted)
+        return found[:kept], found[room : room + kept], scores[:kept]
 
     def siblings(self, q: Sequence[NDArray[Any] | None], columns: Sequence[int]) -> NDArray[Any] | None:
         first = q[0]

@@ -31,14 +31,15 @@ DRAFT = "draft"
 _READING = 20
 """Reading the experts of one row, in the arithmetic of so many rows: only for forwards between and beyond those that
 were measured."""
-_NOTHING: Mapping[str, tuple[float, float]] = MappingProxyType({})
+_NOTHING: Mapping[str, tuple[float, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class DraftCost:
-    """Seconds of a source's draft: start + token * depth, for one request.
+    """Seconds of a source's draft: start + token * depth + sibling * (nodes - depth), for one request.
 
-    A level of a tree costs one forward of the drafter, like a token of a chain, however many nodes it has.
+    A level of a tree costs one forward of the drafter, like a token of a chain; further nodes of a level are further
+    rows of that forward, and more to choose from.
     """
 
     start: float = 0.0
@@ -52,6 +53,8 @@ class DraftCost:
     drawn: float = 0.0
     """Seconds that each level takes more where its token is drawn from the draft's distribution, at a temperature above
     0."""
+    sibling: float = 0.0
+    """Seconds of each node beyond one a level."""
     hidden: float = 0.0
     """The share of its drafts that are made while the target verifies, 0 to 1: of one of these only what outlasts the
     forward takes time; the others are made in turn, while the target waits."""
@@ -61,19 +64,22 @@ class DraftCost:
     """Whether its tokens are drawn from no distribution: of a sampled row the rule then needs the target's
     distributions only as far as it accepts, otherwise those of all nodes."""
 
-    def seconds(self, depth: float, requests: float = 1) -> float:
-        """Seconds to draft `depth` levels for so many requests at a time, hidden or not."""
-        return (self.start + self.token * depth) * (1 + self.growth * max(0.0, requests - 1))
+    def seconds(self, depth: float, requests: float = 1, siblings: float = 0) -> float:
+        """Seconds to draft `depth` levels, and so many nodes beyond one a level, for so many requests at a time, hidden
+        or not."""
+        return self._alone(depth, siblings) * (1 + self.growth * max(0.0, requests - 1))
 
-    def late(self, depth: float, requests: float = 1) -> float:
+    def late(self, depth: float, requests: float = 1, siblings: float = 0) -> float:
         """Seconds of these that are expected to be drafted in turn. Each request's draft is hidden or not by itself;
         those that are not are drafted together."""
-        alone = self.start + self.token * depth
-        return alone * late_share(self.hidden, self.growth, max(1.0, requests))
+        return self._alone(depth, siblings) * late_share(self.hidden, self.growth, max(1.0, requests))
+
+    def _alone(self, depth: float, siblings: float) -> float:
+        return self.start + self.token * depth + self.sibling * siblings
 
     def scaled(self, factor: float) -> DraftCost:
         """Everything so many times as slow."""
-        changed = {name: getattr(self, name) * factor for name in ("start", "token", "read", "drawn")}
+        changed = {name: getattr(self, name) * factor for name in ("start", "token", "read", "drawn", "sibling")}
         return replace(self, **changed)
 
 
@@ -179,16 +185,17 @@ class StepCosts:
         rows = tuple((n, self.forward(n)) for n in self.forwards)
         return replace(self, rows=rows, request=max(0.0, strangers), routing=DENSE, alike=0.0)
 
-    def draft(self, source: str, depth: float, requests: float = 1) -> float:
-        """Seconds to draft `depth` levels for so many requests, hidden or not."""
-        return self.drafts[source].seconds(depth, requests)
+    def draft(self, source: str, depth: float, requests: float = 1, siblings: float = 0) -> float:
+        """Seconds to draft `depth` levels for so many requests, hidden or not. siblings: nodes beyond one a level."""
+        return self.drafts[source].seconds(depth, requests, siblings)
 
     def outside(self, rows: float) -> float:
         """Seconds of a step outside its forward and its drafts."""
         return self.overhead + self.row_overhead * (rows - 1)
 
-    def step(self, rows: float, batch: int = 1, drafts: Mapping[str, tuple[float, float]] = _NOTHING) -> float:
-        """Seconds of a step of so many rows. drafts: (depth, requests that ask) by source.
+    def step(self, rows: float, batch: int = 1, drafts: Mapping[str, tuple[float, ...]] = _NOTHING) -> float:
+        """Seconds of a step of so many rows. drafts: (depth, requests that ask, nodes beyond one a level) by source;
+        the last may be left out where there are none.
 
         Drafting in turn comes before the forward. Hidden drafts are made beside it: they slow it down, and where they
         take longer than it does, they are waited for. Source: the times of a hit and of a miss in `theory.ssd`.
@@ -196,11 +203,11 @@ class StepCosts:
         slowing = sum(self.drafts[source].slowing for source in drafts)
         forward = (1 + slowing) * self.forward(rows, batch)
         late = hidden = share = 0.0
-        for source, (depth, requests) in drafts.items():
+        for source, asked in drafts.items():
             cost = self.drafts[source]
-            late += cost.late(depth, requests)
+            late += cost.late(*asked)
             if cost.hidden:
-                hidden += cost.seconds(depth, requests)
+                hidden += cost.seconds(*asked)
                 share = max(share, cost.hidden)
         return late + forward + share * max(0.0, hidden - forward) + self.outside(rows)
 
@@ -213,9 +220,10 @@ class StepCosts:
         """v(n): a step of n rows without its drafts, in plain steps."""
         return self.step(rows) / self.plain
 
-    def c(self, source: str = DRAFT, depth: float = 1.0) -> float:
-        """c: a drafted level in plain steps, as the mean over a draft so deep."""
-        return self.draft(source, depth) / max(depth, 1.0) / self.plain
+    def c(self, source: str = DRAFT, depth: float = 1.0, siblings: float = 0) -> float:
+        """c: a drafted level in plain steps, as the mean over a draft so deep. siblings: its nodes beyond one a
+        level."""
+        return self.draft(source, depth, siblings=siblings) / max(depth, 1.0) / self.plain
 
     @cached_property
     def _curve(self) -> tuple[list[int], list[float], list[float]]:

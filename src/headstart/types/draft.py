@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import le
 from typing import TYPE_CHECKING, Literal
 
 from headstart.types.ahead import Preparation
@@ -77,7 +78,7 @@ class Draft:
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
-        if any(not -1 <= parent < i for i, parent in enumerate(self.parents)):
+        if any(map(le, range(len(self.parents)), self.parents)) or min(self.parents, default=-1) < -1:
             raise ValueError(f"a parent must come before its child: {self.parents}")
 
     def __len__(self) -> int:

@@ -128,12 +128,12 @@ class Growing(GrowingTree):
     def states_above(self) -> Tensor:
         """Of each fresh node, its parent's; parents are of the level before."""
         above = [self.parents[node] - self._first for node in self.fresh]
-        if above == list(range(len(self.states))):
+        if above == list(range(self.states.shape[0])):
             return self.states
-        if self.states.device.type != "cpu" or self.states.dtype != torch.float32:
+        if not self.states.is_cpu or self.states.requires_grad or self.states.dtype != torch.float32:
             return self.states[above]
         # a tensor of places would cost more than the rows
-        return torch.from_numpy(self.states.detach().numpy().take(above, 0))
+        return torch.from_numpy(self.states.numpy().take(above, 0))
 
 
 _Live = Sequence[Chain | Growing]

@@ -80,7 +80,7 @@ class HeadText(BlockText):
         self.read = len(held)
         self._states: list[Sequence[Tensor]] = []  # of each layer; joined when they are read, which may be never
         self._after: list[int] = []
-        self._last: Tensor | None = None
+        self._last: Tensor | None = None  # the states that were read last
         self.later: list[LaterText] = []  # see `in_turn`
 
     @property
@@ -107,7 +107,7 @@ class HeadText(BlockText):
         how many are in the cache."""
         if not self._states:
             assert self._last is not None, "a row without states has been read"
-            self._states.append([self._last])
+            self._states.append([self._last[-1:]])
             self.read -= 1
         del self._after[self.known - self.read - 1 :]
         self._after.append(pending)
@@ -120,10 +120,10 @@ class HeadText(BlockText):
         states = parts[0] if len(parts) == 1 else torch.cat(parts)
         del self._after[:count]
         self._states = []
-        if len(states) > len(tokens):
+        if states.shape[0] > len(tokens):
             self._states.append([states[len(tokens) :]])
             states = states[: len(tokens)]
-        self._last = states[-1:]
+        self._last = states
         self.read += len(tokens)
         return tokens, states
 

@@ -15,8 +15,9 @@ tree, in order, over the vocabulary of the trees, which is the same:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ from headstart.drafters import Row
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy, on_host, process
 from headstart.rule.noise import Purpose
-from headstart.rule.softmax import softmax
+from headstart.rule.softmax import chosen, softmax
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft, Sampling
 
@@ -177,66 +178,63 @@ def grow_trees(trees: Sequence[_Tree], forward: Callable[[Sequence[_Tree]], Tens
 
 def extend_trees(trees: Sequence[GrowingTree], logits: Tensor) -> None:
     """Grow every tree by one level, from the logits [R, W] after its fresh nodes, tree by tree."""
+    parts = _parts(logits, trees)
+    for tree, part in zip(trees, parts, strict=True):
+        tree.logits.append(part)
+    for draws, grow in ((False, _grow_likeliest), (True, _grow_drawn)):
+        some = [tree for tree in trees if tree.draws is draws]
+        if len(some) == len(trees):
+            grow(logits, trees)
+        elif some:
+            grow(torch.cat([tree.logits[-1] for tree in some]), some)
+
+
+def _parts(rows: Any, trees: Sequence[GrowingTree]) -> Sequence[Any]:
+    """Each tree's part of rows: one after each of its fresh nodes, tree by tree."""
     if len(trees) == 1:  # the usual case, with little time for a level
-        trees[0].logits.append(logits)
-        (_grow_drawn if trees[0].draws else _grow_likeliest)(logits, trees)
-        return
-    spans = list(_spans(trees))
-    drawn = [(tree, span) for tree, span in spans if tree.draws]
-    ranked = [(tree, span) for tree, span in spans if not tree.draws]
-    for tree, span in spans:
-        tree.logits.append(logits[span])
-    if ranked:
-        _grow_likeliest(_rows(logits, ranked), [tree for tree, _ in ranked])
-    if drawn:
-        _grow_drawn(_rows(logits, drawn), [tree for tree, _ in drawn])
-
-
-def _spans(trees: Sequence[_Tree]) -> Iterator[tuple[_Tree, slice]]:
-    """Each tree's rows of the logits."""
-    begin = 0
-    for tree in trees:
-        yield tree, slice(begin, begin + len(tree.fresh))
-        begin += len(tree.fresh)
-
-
-def _rows(logits: Tensor, trees: Sequence[tuple[GrowingTree, slice]]) -> Tensor:
-    """The rows of these trees alone."""
-    if sum(span.stop - span.start for _, span in trees) == len(logits):
-        return logits
-    return torch.cat([logits[span] for _, span in trees])
+        return (rows,)
+    ends = list(accumulate(len(tree.fresh) for tree in trees))
+    return [rows[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
 
 
 def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
     if all(tree.row.sampling_state.unedited and tree.row.sampling.greedy for tree in trees):
         x = logits if logits.dtype == torch.float32 else logits.float()
     else:
-        states = ((scoring(tree.row.sampling_state), tree.paths()) for tree in trees)
-        rows = [SamplingRow(state, path) for state, paths in states for path in paths]
+        rows = [row for tree in trees for row in _rows(tree, scoring(tree.row.sampling_state))]
         x = process(logits, rows, trees[0].vocabulary)
-    most = max(max(tree.wanted()) for tree in trees)
-    if x.device.type == "cpu":
-        given = (x.detach() if x.requires_grad else x).numpy()
-        columns, scores = softmax().likeliest(np.ascontiguousarray(given), most)
-    else:
-        chances, places = x.softmax(-1).topk(min(most, x.shape[1]))  # logsumexp takes ten times as long where x is -inf
-        scores, columns = chances.log().tolist(), places.tolist()
-    for tree, span in list(_spans(trees)):
-        tree.rank(columns[span], scores[span])
+    if x.is_cpu:
+        given = np.ascontiguousarray((x.detach() if x.requires_grad else x).numpy())
+        for tree, part in zip(trees, _parts(given, trees), strict=True):
+            tree.rank(softmax().likeliest(part, tree.wanted()))
+        return
+    wanted = [tree.wanted() for tree in trees]
+    # logsumexp takes ten times as long where x is -inf
+    chances, places = x.softmax(-1).topk(min(max(each.width for each in wanted), x.shape[1]))
+    columns, scores = _parts(places.tolist(), trees), _parts(chances.log().tolist(), trees)
+    for each in zip(trees, columns, scores, wanted, strict=True):
+        each[0].rank(chosen(*each[1:]))
 
 
 def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
-    rows = [SamplingRow(tree.row.sampling_state, path) for tree in trees for path in tree.paths()]
+    rows = [row for tree in trees for row in _rows(tree, tree.row.sampling_state)]
     distributions = drawn_from(logits, rows, trees[0].vocabulary)
-    for tree, span in list(_spans(trees)):
-        tree.draw(distributions[span])
+    for tree, part in zip(trees, _parts(distributions, trees), strict=True):
+        tree.draw(part)
+
+
+def _rows(tree: GrowingTree, state: SamplingState) -> Sequence[SamplingRow]:
+    """Those after a tree's fresh nodes, with the tokens above them where a processor may ask for them."""
+    if state.unedited:
+        return (SamplingRow(state),) * len(tree.fresh)
+    return [SamplingRow(state, path) for path in tree.paths()]
 
 
 def drawn_from(
     logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None
 ) -> NDArray[np.float32]:
     """The distributions [R, W] of logits on any device, on the host."""
-    if logits.device.type == "cpu":
+    if logits.is_cpu:
         return on_host(logits, rows, vocabulary)
     found: NDArray[np.float32] = distribution(logits, rows, vocabulary).cpu().numpy()
     return found

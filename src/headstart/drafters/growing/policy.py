@@ -28,6 +28,8 @@ _LEVELS = (
     *((n, n) for n in range(1, 7)),
     *((8, 3), (10, 4), (12, 5), (14, 6), (16, 4), (20, 5), (24, 6), (32, 5), (48, 6), (MOST, 7)),
 )
+_DEEPEST = tuple(max((size for size in _LEVELS if size[0] <= nodes), default=(0, 0))[1] for nodes in range(MOST + 1))
+"""By nodes, the most levels."""
 _SMALL = 1e8  # weights of a target's layers, of which a forward takes some milliseconds
 _NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST)
 
@@ -121,7 +123,7 @@ class TreePolicy:
         """Most levels of a tree of so many nodes."""
         if self._depth is not None:
             return min(nodes, self._depth)
-        return max((size for size in _LEVELS if size[0] <= nodes), default=(0, 0))[1]
+        return _DEEPEST[min(nodes, MOST)]
 
     def plan(self, row: Row, nodes: int) -> TopK | Shape:
         """How to grow a request's tree of at most `nodes` nodes. A reproducible row takes the prior's shape, because

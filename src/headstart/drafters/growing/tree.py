@@ -20,8 +20,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
-from operator import attrgetter
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from torch import Tensor
 from headstart.drafters import Row
 from headstart.model.packed import Segment
 from headstart.rule.noise import Purpose
-from headstart.rule.softmax import softmax
+from headstart.rule.softmax import Likeliest, Wanted, softmax
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.theory.trees import Shape
 from headstart.types import Draft
@@ -86,9 +85,18 @@ class GrowingTree:
         """By level, the drafter's logits [R, W] after what was fresh then: after x0, then after `tokens` in order."""
         self.plan = plan
         self._room = sys.maxsize if room is None else max(0, room)
-        self._nodes: list[_Node] = []
-        self._best: list[_Node] = []  # of `TopK`: the likeliest so far, at most `budget`
-        self._open: list[_Node | None] = [None] * len(self.fresh)  # the nodes of `fresh`
+        # of each node that was met, whether or not the draft keeps it, by its number:
+        self._tokens: list[int] = []
+        self._columns: list[
+            int
+        ] = []  # of its distribution, where that is over a part of the vocabulary; else the token
+        self._above: list[int] = []  # the number of its parent, -1 for x0
+        self._fed: list[int] = []  # its index in `tokens`, -1 where it is not there
+        self._places: list[int] = []  # its place in the shape, if there is one
+        self._drawn: list[NDArray[Any]] = []  # the distribution [W] of its parent's children, where they are drawn
+        self._best: list[_Ranked] = []  # of `TopK`: the likeliest so far, at most `budget`
+        self._open = [-1] * len(self.fresh)  # the numbers of the nodes of `fresh`
+        self._scores = [0.0] * len(self.fresh)  # of `TopK`: the log-probabilities of their paths
         self._depth = 0
         if isinstance(plan, Shape) and len(plan) > budget:
             raise ValueError(f"a tree of {len(plan)} nodes for a budget of {budget}")
@@ -125,152 +133,131 @@ class GrowingTree:
 
     def draft(self) -> Draft:
         """The tree as it is proposed."""
-        nodes = self._drafted
-        places = {-1: -1, **{node.number: place for place, node in enumerate(nodes)}}
-        tokens = tuple(node.token for node in nodes)
-        parents = tuple(places[node.parent] for node in nodes)
+        numbers, above = self._drafted, self._above
+        places = {-1: -1, **{number: place for place, number in enumerate(numbers)}}
+        tokens = tuple([self._tokens[number] for number in numbers])
+        parents = tuple([places[above[number]] for number in numbers])
         # under rule "coupled" the walk decides without distributions
-        if not nodes or not self.draws or self.row.purpose is Purpose.TOKEN:
+        if not self._drawn or self.row.purpose is Purpose.TOKEN:
             return Draft(tokens, parents)
         ids = None if self.vocabulary is None else self.vocabulary.ids
         return Draft(tokens, parents, torch.from_numpy(self.distributions()), vocabulary=ids)
 
     @property
-    def _drafted(self) -> list[_Node]:
-        """The nodes of the draft, in its order."""
-        return self._best if isinstance(self.plan, TopK) else self._nodes
+    def _drafted(self) -> Sequence[int]:
+        """The numbers of the draft's nodes, in its order."""
+        return [number for _, _, number in self._best] if isinstance(self.plan, TopK) else range(len(self._tokens))
 
     def fed(self) -> list[int]:
         """Of each node of the draft, its index in `tokens`; -1 for one that gets no children there."""
-        return [node.fed for node in self._drafted]
+        return [self._fed[number] for number in self._drafted]
 
     def distributions(self) -> NDArray[Any]:
         """Of drawn nodes, the distribution that each was drawn from given its elder siblings, in the order of the draft
         [N, W]."""
-        drawn, before = list[NDArray[Any] | None](), -2
-        for node in self._nodes:
-            drawn.append(None if node.parent == before else node.distribution)
-            before = node.parent
-        found = softmax().siblings(drawn, [node.column for node in self._nodes])
+        above, drawn = self._above, self._drawn
+        first = [None if here == before else q for here, before, q in zip(above, (-2, *above), drawn, strict=False)]
+        found = softmax().siblings(first, self._columns)
         if found is not None:
             return found
-        first = self._nodes[0].distribution
-        assert first is not None, "called for drawn nodes only"
-        rows = np.empty((len(self._nodes), len(first)), first.dtype)
-        for _, siblings in groupby(self._nodes, key=lambda node: node.parent):
-            family = list(siblings)
-            begin, q = family[0].number, family[0].distribution
-            assert q is not None, "as above"
-            distributions_of_children(q, [node.column for node in family], rows[begin : begin + len(family)])
+        rows = np.empty((len(drawn), len(drawn[0])), drawn[0].dtype)
+        for _, family in groupby(range(len(drawn)), key=above.__getitem__):
+            begin, *others = family
+            end = begin + 1 + len(others)
+            distributions_of_children(drawn[begin], self._columns[begin:end], rows[begin:end])
         return rows
 
     # -- growing ------------------------------------------------------------------------------------------------------
 
     def paths(self) -> list[tuple[int, ...]]:
         """The draft tokens from below x0 down to each fresh node."""
-        return [() if node is None else node.path for node in self._open]
+        return [self._path(number) for number in self._open]
 
-    def wanted(self) -> list[int]:
-        """How many children each fresh node is to have."""
+    def _path(self, number: int) -> tuple[int, ...]:
+        return () if number < 0 else (*self._path(self._above[number]), self._tokens[number])
+
+    def wanted(self) -> Wanted:
+        """Which of the likeliest tokens after the fresh nodes it can use."""
         if isinstance(self.plan, TopK):
-            return [min(self.plan.width, self.budget)] * len(self._open)
-        return [len(self._places(node)) for node in self._open]
+            # who is not among the best any more will not be among them at the end
+            least = -self._best[-1][0] if len(self._best) >= self.budget else -math.inf
+            return Wanted(min(self.plan.width, self.budget), self._scores, least, self.budget)
+        count = max(len(self._below(number)) for number in self._open)
+        return Wanted(count, [0.0] * len(self._open), -math.inf, count * len(self._open))
 
-    def _places(self, parent: _Node | None) -> Sequence[int]:
-        """Of a node's children, in the shape; the likeliest nodes have none there."""
+    def _below(self, number: int) -> tuple[int, ...]:
+        """The places of a node's children in the shape."""
+        assert isinstance(self.plan, Shape), "other trees have none"
+        return self.plan.children[0 if number < 0 else self._places[number] + 1]
+
+    def rank(self, found: Likeliest) -> None:
+        """Take in the likeliest tokens after the fresh nodes, those that are `wanted`, as columns."""
+        rows, columns, scores = found
+        self._depth += 1
         if isinstance(self.plan, TopK):
-            return (-1,) * min(self.plan.width, self.budget)
-        return self.plan.children[0 if parent is None else parent.place + 1]
-
-    def rank(self, columns: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]) -> None:
-        """The likeliest tokens after each fresh node, as columns of its distribution, and their log-probabilities,
-        likeliest first."""
-        found = []
-        least = self._best[-1].score if len(self._best) >= self.budget else -math.inf
-        for parent, count, ids, values in zip(self._open, self.wanted(), columns, scores, strict=True):
-            above = 0.0 if parent is None else parent.score
-            children = []
-            for column, value in zip(islice(ids, count), values, strict=False):
-                score = above + min(value, 0.0)  # rounding must not make a child likelier than its parent
-                # -inf has probability 0, and a NaN has no meaning; nor does a node that is not among the best any more
-                if not value > -math.inf or score < least:
-                    break
-                children.append((column, score, None))
-            found.append(children)
-        if isinstance(self.plan, TopK) and sum(map(len, found)) > self.budget:  # most would be made and never kept
-            least = sorted((score for children in found for _, score, _ in children), reverse=True)[self.budget - 1]
-            found = [[child for child in children if child[1] >= least] for children in found]
-        self._born(found)
+            numbers = self._meet([self._open[row] for row in rows], columns)
+            new = [(-score, self._depth, number) for score, number in zip(scores, numbers, strict=True)]
+            self._best = sorted(self._best + new)[: self.budget]
+            self._expand_likeliest(self.plan)
+            return
+        begin, places = len(self._tokens), [iter(self._below(number)) for number in self._open]
+        for row, column in zip(rows, columns, strict=True):
+            place = next(places[row], None)
+            if place is not None:
+                self._places.append(place)
+                self._meet([self._open[row]], [column])
+        self._expand_shape(begin)
 
     def draw(self, distributions: Sequence[NDArray[Any]] | NDArray[Any]) -> None:
         """Draw the children of each fresh node from its distribution [W]."""
-        found = []
-        for index, (count, q) in enumerate(zip(self.wanted(), distributions, strict=True)):
-            found.append(
-                [(column, 0.0, q) for column in draw_children(self.row, q, self._depth, index, count, self.vocabulary)]
-            )
-        self._born(found)
-
-    def _born(self, found: Sequence[Sequence[tuple[int, float, NDArray[Any] | None]]]) -> None:
-        """Take in a level's nodes (column, score, distribution), and choose those of them that get children."""
+        begin = len(self._tokens)
+        for index, (number, q) in enumerate(zip(self._open, distributions, strict=True)):
+            places = self._below(number)
+            columns = draw_children(self.row, q, self._depth, index, len(places), self.vocabulary)
+            self._places += places[: len(columns)]
+            self._drawn += [q] * len(columns)
+            self._meet([number] * len(columns), columns)
         self._depth += 1
-        begin = len(self._nodes)
-        for parent, children in zip(self._open, found, strict=True):
-            above, number = ((), -1) if parent is None else (parent.path, parent.number)
-            for place, (column, score, q) in zip(self._places(parent), children, strict=False):
-                token = column if self.vocabulary is None else self.vocabulary.tokens[column]
-                rank = (-score, self._depth, len(self._nodes))
-                path = (*above, token)
-                self._nodes.append(_Node(len(self._nodes), number, token, column, score, rank, place, path, q))
-        new = self._nodes[begin:]
-        if isinstance(self.plan, TopK):
-            chosen = self._expandable(self.plan, new)
-        else:
-            chosen = [node for node in new if self.plan.children[node.place + 1]]
-        chosen = chosen[: max(0, self._room - len(self.tokens))]
-        self._open = list(chosen)
-        first = len(self.tokens)
-        for node in chosen:
-            node.fed = len(self.tokens)
-            self.tokens.append(node.token)
-            self.parents.append(self._nodes[node.parent].fed if node.parent >= 0 else -1)
-        self.fresh = tuple(range(first, len(self.tokens)))
+        self._expand_shape(begin)
 
-    def _expandable(self, plan: TopK, new: Sequence[_Node]) -> list[_Node]:
-        """The `width` likeliest, without those whose children could not be among the best `budget` any more."""
-        self._best = sorted((*self._best, *new), key=_RANK)[: self.budget]
+    def _meet(self, above: Sequence[int], columns: Sequence[int]) -> range:
+        """Number nodes below those of these numbers."""
+        begin, vocabulary = len(self._tokens), self.vocabulary
+        self._tokens += columns if vocabulary is None else [vocabulary.tokens[column] for column in columns]
+        self._columns += columns
+        self._above += above
+        self._fed += [-1] * len(columns)
+        return range(begin, len(self._tokens))
+
+    def _expand_likeliest(self, plan: TopK) -> None:
+        """The `width` likeliest of the last level get children, without those whose children could not be among the
+        best `budget` any more: a child ranks behind its parent."""
         if self._depth >= plan.depth:
-            return []
-        best = {node.number for node in self._best[: self.budget - 1]}  # a child ranks behind its parent
-        return [node for node in sorted(new, key=_RANK)[: plan.width] if node.number in best]
+            self._expand([])
+            return
+        likeliest = [each for each in self._best[: self.budget - 1] if each[1] == self._depth][: plan.width]
+        self._expand([number for _, _, number in likeliest])
+        self._scores = [-score for score, _, _ in likeliest[: len(self._open)]]
+
+    def _expand_shape(self, begin: int) -> None:
+        """The nodes from this number on get the children that they have in the shape."""
+        self._expand([number for number in range(begin, len(self._tokens)) if self._below(number)])
+
+    def _expand(self, numbers: Sequence[int]) -> None:
+        """Make these nodes the fresh ones, as far as there is room."""
+        first = len(self.tokens)
+        self._open = list(numbers[: max(0, self._room - first)])
+        self.fresh = tuple(range(first, first + len(self._open)))
+        for index, number in zip(self.fresh, self._open, strict=True):
+            above = self._above[number]
+            self._fed[number] = index
+            self.tokens.append(self._tokens[number])
+            self.parents.append(self._fed[above] if above >= 0 else -1)
 
 
-@dataclass(slots=True)
-class _Node:
-    """A node that has been met, whether or not the draft keeps it."""
-
-    number: int
-    """Its place among all nodes met."""
-    parent: int
-    """The number of its parent, -1 for x0."""
-    token: int
-    column: int
-    """Of its distribution, where the distribution is over a part of the vocabulary; else the token."""
-    score: float
-    """The log-probability of its path."""
-    rank: tuple[float, int, int]
-    """Likeliest first, and equals by depth, since rounding may give a child its parent's very score."""
-    place: int
-    """Its place in the shape."""
-    path: tuple[int, ...]
-    """The tokens from below x0 down to its own."""
-    distribution: NDArray[Any] | None
-    """The distribution [W] of its parent's children, where they are drawn."""
-    fed: int = -1
-    """Its index in `GrowingTree.tokens`."""
-
-
-_RANK = attrgetter("rank")
+_Ranked = tuple[float, int, int]
+"""Of a node: less the log-probability of its path, its depth and its number. So the likeliest come first, and equals by
+depth, since rounding may give a child its parent's very score."""
 
 
 # -- children that are drawn -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headstart import theory
-from headstart.measure.bench.result import FAST, PLAIN, BenchResult, RunRecord, Trial, added
+from headstart.measure.bench.result import FAST, PLAIN, BenchResult, RunRecord, SourceRecord, Trial, added
 from headstart.measure.bench.summary import Figures, paired, ratio, unit_forwards, unit_times
 from headstart.theory import StepCosts
 from headstart.theory.statistics import Interval, bootstrap
@@ -97,8 +97,13 @@ def here(result: BenchResult, figures: Figures) -> Here | None:
     if costs is None or not nodes or not math.isfinite(figures.alpha):
         return None
     levels = sum(source.depth for source in known.values())
-    c = sum(s.depth * costs.c(name, s.depth / s.drafts) for name, s in known.items()) / levels
+    c = sum(s.depth * c_of(costs, name, s) for name, s in known.items()) / levels
     return Here(figures.alpha, figures.depth, c, {n: costs.v(n) for n in costs.forwards})
+
+
+def c_of(costs: StepCosts, name: str, source: SourceRecord) -> float:
+    """c of a source that drafted: the mean over a draft of its usual levels and nodes."""
+    return costs.c(name, source.depth / source.drafts, (source.nodes - source.depth) / source.drafts)
 
 
 def step_costs(result: BenchResult) -> StepCosts | None:

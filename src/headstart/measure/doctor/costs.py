@@ -110,7 +110,7 @@ class Timing:
 
     def step(self, source: str, rows: float, depth: float) -> float:
         """Seconds of a step with a draft of this source, or, under "", without a draft."""
-        return self.of(source).step(rows, drafts={source: (depth, 1)})
+        return self.of(source).step(rows, drafts={source: (depth, 1, max(0.0, rows - 1 - depth))})
 
 
 def fit(costs: StepCosts, plain: Sequence[Round], drafted: Sequence[Round]) -> Timing:
@@ -175,7 +175,7 @@ def _cost(found: DraftCost, rounds: Sequence[Round]) -> DraftCost:
     middle = fmean if found.hidden else median
     found = replace(found, hidden=0.0, slowing=0.0)
     seconds = middle(one.parts.draft for one in rounds)
-    expected = median(found.seconds(one.depth) for one in rounds)
+    expected = median(found.seconds(one.depth, siblings=one.nodes - one.depth) for one in rounds)
     if expected <= 0:
         return DraftCost(start=seconds, growth=found.growth)
     return found.scaled(seconds / expected)

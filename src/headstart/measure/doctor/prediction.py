@@ -136,8 +136,8 @@ def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], wh
     emitted = sum(w * (one.accepted + 1) for w, one in mine) / weight
     depth = sum(w * one.depth for w, one in mine) / weight
     levels = max(1, round(depth))
-    c = timing.of(source).c(source, depth)
     rows = 1 + sum(w * one.nodes for w, one in mine) / weight  # for a chain that is one more than its levels
+    c = timing.of(source).c(source, depth, rows - 1 - depth)
     return Member(
         share=weight / whole,
         alpha=alike(emitted, levels),
@@ -169,7 +169,8 @@ def _at_batch(timing: Timing, weighted: Sequence[tuple[float, Round]], batch: in
         share = sum(w for w, _ in mine) / whole
         depth = sum(w * one.depth for w, one in mine) / (share * whole)
         asked = 1 - (1 - share) ** batch  # that at least one of them has it draft
-        before += asked * timing.of(source).draft(source, depth, share * batch / asked)
+        siblings = sum(w * (one.nodes - one.depth) for w, one in mine) / (share * whole)
+        before += asked * timing.of(source).draft(source, depth, share * batch / asked, siblings)
         if source and share > most:
             widest, most = source, share
     rows, costs = 1 + drafted, timing.of(widest)

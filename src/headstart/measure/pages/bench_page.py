@@ -14,7 +14,7 @@ from headstart.base.web.report.page import Page
 from headstart.engine.in_turn import PARTS_IN_WORDS
 from headstart.measure.bench.result import FAST, PLAIN, BenchResult
 from headstart.measure.bench.summary import SHARES, ArmFigures, Figures, paired
-from headstart.measure.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
+from headstart.measure.bench.sweep import Here, c_of, here, step_costs, sweep_points, why_not_predicted
 from headstart.measure.bench.verdict import conclude
 from headstart.measure.provenance import Provenance
 
@@ -242,7 +242,7 @@ def _add_costs(page: Page, result: BenchResult, overall: Figures) -> None:
             ["drafter", "drafts", "tokens drafted", "accepted", "levels per draft", "c, per level"],
             [
                 [name, each.drafts, each.nodes, each.accepted, each.depth / each.drafts,
-                 costs.c(name, each.depth / each.drafts)]
+                 c_of(costs, name, each)]
                 for name, each in sources
             ],
             formats={"levels per draft": ".1f", "c, per level": ".3f"},

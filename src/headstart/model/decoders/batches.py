@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,24 +38,30 @@ class TiledBatches:
         }  # fmt: skip
         self._kept: list[TiledBatch] = []
 
-    def run(self, packed: Packed, model: structs.Model, add: Callable[[TiledBatch], None]) -> tuple[torch.Tensor, int]:
-        """Run a packed batch; returns its logits [R, outputs], and how many experts its rows chose. add: completes its
-        struct.
+    def take(self, packed: Packed, model: structs.Model) -> TiledBatch:
+        """A packed batch, complete but for what decoders add.
 
         Raises:
-            InvalidBatch, NotEnoughMemory: see `TiledBatch`.
+            InvalidBatch: see `TiledBatch`.
         """
         batch, outputs = self._take(), model.head.outputs
         if batch is None or batch.outputs != outputs or not batch.move_to(packed):
             count = int(model.layer_count)
             batch = TiledBatch(packed, self._windows, outputs=outputs, layers=count, **self._fixed)
-        add(batch)
+        return batch
+
+    def run(self, batch: TiledBatch, model: structs.Model) -> torch.Tensor:
+        """Run a batch that was taken; returns its logits [R, outputs].
+
+        Raises:
+            NotEnoughMemory: see `TiledBatch`.
+        """
         batch.run(model)
-        logits, touched = batch.logits, batch.experts_touched
+        logits = batch.logits
         if batch.can_move:
             del batch.logits  # they are the caller's alone
             self._kept[:] = [batch]
-        return logits, touched
+        return logits
 
     def again(self) -> TiledBatches:
         """The same, which keep a batch of their own: for another cache, whose rows would throw away the other's."""

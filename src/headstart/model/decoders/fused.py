@@ -25,7 +25,7 @@ from headstart.model.decoders.batches import TiledBatches
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import part
-from headstart.model.decoders.tiled import TiledBatch, TiledCache
+from headstart.model.decoders.tiled import TiledCache
 from headstart.model.memory import mapped_checkpoints
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
@@ -151,27 +151,19 @@ class FusedDecoder:
             raise InvalidBatch(
                 f"{model.layer_count} layers with taps {taps} of {len(self._layers)}", hint="ask for layers it has"
             )
-        if not taps:
-            return Forward(self._run(packed, model, None))
-        rows = len(packed.token_ids)
-        states = torch.empty(len(taps), rows, model.width)  # one tensor for all: a step has little time for more
-        pointers = (ctypes.c_void_p * (model.layer_count + 1))()
-        for number, layer in enumerate(taps):
-            pointers[layer] = states.data_ptr() + 4 * number * rows * model.width
-
-        logits = self._run(packed, model, ctypes.addressof(pointers))
-        return Forward(logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
-
-    def _run(self, packed: Packed, model: structs.Model, taps: int | None) -> Tensor:
-        """taps: the address of where the states go."""
-
-        def add(batch: TiledBatch) -> None:
-            batch.struct.taps = taps
-
-        logits, touched = self._batches.run(packed, model, add)
+        batch = self._batches.take(packed, model)
+        rows, states = int(batch.struct.count), None
+        batch.struct.taps = None
+        if taps:
+            states = torch.empty(len(taps), rows, model.width)  # one tensor for all: a step has little time for more
+            pointers = (ctypes.c_void_p * (model.layer_count + 1))()
+            for number, layer in enumerate(taps):
+                pointers[layer] = states.data_ptr() + 4 * number * rows * model.width
+            batch.struct.taps = ctypes.addressof(pointers)
+        logits = self._batches.run(batch, model)
         if self.experts_touched is not None:
-            self.experts_touched = touched
-        return logits
+            self.experts_touched = batch.experts_touched
+        return Forward(logits, {} if states is None else dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
         made = copy.copy(self)  # it shares the layers, and keeps alive what they point to

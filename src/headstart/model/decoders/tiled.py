@@ -20,14 +20,13 @@ from headstart.base.compiling import address
 from headstart.base.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
 from headstart.model.cache import NO_STATES, LayerShape, Slots, states_of, stored
+from headstart.model.decoders.rows import HINT, Rows
 from headstart.model.native import structs
 from headstart.model.packed import Packed
 from headstart.model.planes import LOG, StateShape
 from headstart.model.recipes import Recipe
 from headstart.model.threads import threads
 from headstart.model.walks import Walk
-
-_HINT = "a drafter that runs forwards of its own must stay within its slots; otherwise this is a bug of headstart's"
 
 
 class TiledCache(Slots):
@@ -111,7 +110,7 @@ class TiledCache(Slots):
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
-            raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)
+            raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=HINT)
         where = (self.padded, slot, base, (ctypes.c_int64 * len(path))(*path), len(path))
         kernels, size = native.kernels(), self.dtype.itemsize
         for shape, rows, layers, (keys, values) in self._alike:  # a call for each layer would cost more than its work
@@ -176,12 +175,10 @@ values and keys of four heads (`TilesRoom` of attention_tiles.h)."""
 class TiledBatch:
     """What the kernels read of a packed batch, and where they leave its logits.
 
-    struct: the kernels' own, complete but for what decoders add. rows: M. logits: [R, outputs], of the judged rows.
+    struct: the kernels' own, complete but for what decoders add. logits: [R, outputs], of the judged rows.
 
-    All numbers stand in one array of int64, and each part is known by its address. ids, positions, slots, places [M]:
-    token, rotation position, cache slot, index in the slot. segments [S + 1]: segment k owns the rows from segments[k]
-    to segments[k + 1]. judged [R]: rows. Then four parts for each window (see `visible`), and those of the walks
-    through recurrent states (see `walk_parts`).
+    The numbers of its rows are `Rows`. Those of walks through recurrent states stand in one array of int64, and each
+    part is known by its address (see `walk_parts`).
 
     Raises:
         InvalidBatch: the kernels would read or write outside a table or a slot. Nothing is written then.
@@ -210,65 +207,42 @@ class TiledBatch:
             or cache.shapes != shapes
             or (NO_STATES if cache.states is None else cache.states.shapes) != states
         ):
-            raise InvalidBatch("the row kernels run on caches of their own model", hint=_HINT)
-        self.outputs, self._windows, self._layers, self._states = outputs, windows, layers, cache.states
+            raise InvalidBatch("the row kernels run on caches of their own model", hint=HINT)
+        self.outputs, self._layers, self._states = outputs, layers, cache.states
         self._cache = weakref.ref(cache)
-        self._limits = vocabulary, positions, len(cache.lengths), cache.capacity
         self._touched = ctypes.c_int64()
-        self._visible = (structs.Visible * len(windows))()
+        seen = (structs.Visible * len(windows))()
         keys, values = cache.pointers
         self.struct = structs.Batch(
-            visible=self._visible,
+            visible=seen,
             keys=ctypes.addressof(keys),
             values=ctypes.addressof(values),
             capacity=cache.padded,
             experts_touched=ctypes.addressof(self._touched),
             coded=cache.dtype == torch.int8,
         )
+        self._rows = Rows(self.struct, seen, windows, (vocabulary, positions, len(cache.lengths), cache.capacity))
         self._lay(packed)
 
     def _lay(self, packed: Packed) -> None:
-        """Take in the rows of a packed batch. Nothing is changed before they have been checked."""
-        slots: list[int] = []
-        places: list[int] = []
-        for segment, start in zip(packed.segments, packed.starts, strict=True):
-            slots += [segment.slot] * len(segment)
-            places += range(start + segment.held, start + segment.held + len(segment))
-        segments = [0, *(end for _, end in packed.bounds)]
-        parts: list[Sequence[int]] = [
-            packed.token_ids,
-            packed.token_positions,
-            slots,
-            places,
-            packed.judged_rows,
-            segments,
-        ]
-        rows = len(packed.token_ids)
-        _check(parts, (*self._limits, rows))
-        for window in self._windows:
-            parts += visible(packed, window)
-        self._walks = [] if self._states is None else self._states.walks(packed, self._layers)
-        windowed = len(parts)
-        if self._states is not None:
-            parts += walk_parts(self._walks)
+        """Take in the rows of a packed batch. What it holds of states is not changed before they have been checked."""
+        struct = self.struct
+        self._rows.lay(packed)
+        self.logits = torch.empty(struct.judged_count, self.outputs)
+        struct.logits, struct.threads = self.logits.data_ptr(), threads()
+        if self._states is None:
+            return
+        cache = packed.cache
+        assert isinstance(cache, TiledCache), "it was checked"
+        self._walks = self._states.walks(packed, self._layers)
+        parts = walk_parts(self._walks)
         lengths = [len(part) for part in parts]
         self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(lengths))
-        at = list(itertools.accumulate([8 * length for length in lengths], initial=address(self._array)))
-        self.rows, self._alone, self.logits = rows, is_one_row(packed), torch.empty(lengths[4], self.outputs)
-        struct = self.struct
-        struct.count, struct.judged_count, struct.segment_count = rows, lengths[4], len(packed.segments)
-        struct.ids, struct.positions, struct.slots, struct.places, struct.judged, struct.segments = at[:6]
-        for seen, first in zip(self._visible, range(6, windowed, 4), strict=True):
-            seen.first, seen.last, seen.extra_begin, seen.extra = at[first : first + 4]
-        struct.logits, struct.threads = self.logits.data_ptr(), threads()
-        if self._states is not None:
-            cache = packed.cache
-            assert isinstance(cache, TiledCache), "it was checked"
-            held = (ctypes.addressof(pointers) for pointers in cache.state_pointers)
-            sizes = (len(cache.lengths), LOG, self._states.taps)
-            deepest = max((max(walk.depths) for walk in self._walks), default=0)
-            made = structs.Walks(*held, *sizes, *at[windowed:-1], len(self._walks), deepest)
-            struct.walks = ctypes.pointer(made)
+        at = itertools.accumulate([8 * length for length in lengths[:-1]], initial=address(self._array))
+        held = (ctypes.addressof(pointers) for pointers in cache.state_pointers)
+        sizes = (len(cache.lengths), LOG, self._states.taps)
+        deepest = max((max(walk.depths) for walk in self._walks), default=0)
+        struct.walks = ctypes.pointer(structs.Walks(*held, *sizes, *at, len(self._walks), deepest))
 
     @property
     def can_move(self) -> bool:
@@ -285,18 +259,7 @@ class TiledBatch:
         if not self.can_move or packed.cache is not self._cache():
             return False
         self._touched.value = 0
-        if not (self._alone and is_one_row(packed)):
-            self._lay(packed)
-            return True
-        place, slot = packed.starts[0], packed.segments[0].slot
-        _check((packed.token_ids, packed.starts, (slot,), packed.starts, packed.judged_rows), self._limits)
-        numbers = self._array
-        numbers[0], numbers[1], numbers[2], numbers[3] = packed.token_ids[0], place, slot, place
-        for k, window in enumerate(self._windows):  # behind a judged row and two bounds: first, last and two bounds
-            numbers[7 + 4 * k] = max(0, place + 1 - window) if window else 0
-            numbers[8 + 4 * k] = place + 1
-        self.logits = torch.empty(1, self.outputs)
-        self.struct.logits, self.struct.threads = self.logits.data_ptr(), threads()
+        self._lay(packed)
         return True
 
     @property
@@ -318,58 +281,6 @@ class TiledBatch:
             raise
         if self._states is not None:
             self._states.written(self._walks, self._layers)
-
-
-def is_one_row(packed: Packed) -> bool:
-    """Whether it is a single row of a text, as plain decoding and the next token of a chain are."""
-    return len(packed.token_ids) == 1 == len(packed.segments) and len(packed.segments[0].causal) == 1
-
-
-_PARTS = ("token", "position", "slot", "place in its slot", "judged row")
-
-
-def _check(parts: Sequence[Sequence[int]], limits: Sequence[int]) -> None:
-    """Raise `InvalidBatch` unless all numbers of part k are in [0, limits[k])."""
-    if not parts[0]:
-        raise InvalidBatch("a forward without rows", hint=_HINT)
-    # lists, not arrays: of the few rows of a step Python finds the least and the most in a tenth of NumPy's time
-    for name, numbers, limit in zip(_PARTS, parts, limits, strict=False):
-        least, most = min(numbers), max(numbers)
-        if least < 0 or most >= limit:
-            wrong = least if least < 0 else most
-            raise InvalidBatch(f"a row has the {name} {wrong}, which is not below {limit}", hint=_HINT)
-
-
-def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Whom each row sees, in the order of the text: first, last [M], extra_begin [M + 1], extra.
-
-    These are the tokens [first, last) of its slot, then extra[extra_begin[r] : extra_begin[r + 1]], which are its
-    ancestors in a draft that is no chain, and itself.
-    """
-    first: list[int] = []
-    last: list[int] = []
-    begin = [0]
-    extra: list[int] = []
-    for segment, start in zip(packed.segments, packed.starts, strict=True):
-        end, draft, held = start + len(segment.causal), segment.draft, segment.held
-        # a chain is more committed tokens as far as seeing goes
-        plain = len(segment) if draft.is_chain else len(segment.causal)
-        own = range(start + held, start + held + plain)
-        last += [place + 1 for place in own]
-        first += [max(0, place + 1 - window) for place in own] if window else [0] * plain
-        begin += [len(extra)] * plain
-        if plain == len(segment):
-            continue
-        above: list[tuple[int, ...]] = []  # of each node, where it and its ancestors lie
-        for node, parent in enumerate(draft.parents):
-            above.append((*above[parent], end + node) if parent >= 0 else (end + node,))
-        for node in range(held, len(draft)):
-            oldest = max(0, end + draft.depths[node] - window) if window else 0
-            first.append(oldest)
-            last.append(max(oldest, end))  # where the first of `extra` would lie if its text were consecutive
-            extra += above[node][oldest - end :] if oldest > end else above[node]
-            begin.append(len(extra))
-    return first, last, begin, extra
 
 
 def walk_parts(walks: Sequence[Walk]) -> list[Sequence[int]]:

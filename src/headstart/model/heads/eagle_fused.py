@@ -21,7 +21,7 @@ from headstart.model.decoders.fused import FusedLayers, lookup
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.parts import rotation
-from headstart.model.decoders.tiled import TiledBatch, TiledCache
+from headstart.model.decoders.tiled import TiledCache
 from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead
 from headstart.model.heads.eagle_checkpoint import EAGLE3
 from headstart.model.native import structs
@@ -132,27 +132,22 @@ class FusedHead(Head):
         rows = self._features(given) if fusing else given
         if rows.dtype != torch.float32 or not rows.is_contiguous():  # to ask costs less than operations that do nothing
             rows = rows.float().contiguous()
-        width = self.config.fused_inputs if fusing else self.config.width
-        if rows.shape != (len(packed.token_ids), width):
+        batch = self._batches.take(packed, self._model)
+        struct, width = batch.struct, self.config.fused_inputs if fusing else self.config.width
+        if rows.shape != (struct.count, width):
             raise InvalidBatch(
-                f"states of the shape {list(rows.shape)} for {len(packed.token_ids)} rows of {width}",
+                f"states of the shape {list(rows.shape)} for {struct.count} rows of {width}",
                 hint="give a state for each row",
             )
-        states = torch.empty(len(packed.judged_rows), self._model.width)
-        left = torch.empty(len(rows), self._model.width) if every else None
-        pointers = None if left is None else (ctypes.c_void_p * (self._model.layer_count + 1))()
-        if left is not None and pointers is not None:
-            pointers[self._model.layer_count] = left.data_ptr()
-
-        def add(batch: TiledBatch) -> None:
-            struct = batch.struct
-            struct.draft_head = self._draft_head_pointer
-            struct.states, struct.features = (None, rows.data_ptr()) if fusing else (rows.data_ptr(), None)
-            struct.output_states = states.data_ptr()
-            struct.taps = None if pointers is None else ctypes.addressof(pointers)
-
-        logits, _ = self._batches.run(packed, self._model, add)
-        return HeadOutput(logits, states, left)
+        struct.draft_head = self._draft_head_pointer
+        struct.states, struct.features = (None, rows.data_ptr()) if fusing else (rows.data_ptr(), None)
+        states = torch.empty(struct.judged_count, self._model.width)
+        struct.output_states, struct.taps, left = states.data_ptr(), None, None
+        if every:
+            left, pointers = torch.empty(len(rows), self._model.width), (ctypes.c_void_p * (self.config.layers + 1))()
+            pointers[self.config.layers] = left.data_ptr()
+            struct.taps = ctypes.addressof(pointers)
+        return HeadOutput(self._batches.run(batch, self._model), states, left)
 
     def weights(self) -> Iterable[Tensor]:
         return (*super().weights(), *self._weights.tensors)
