@@ -12,7 +12,7 @@ from headstart import theory
 from headstart.measure.bench.machine import least
 from headstart.measure.bench.result import FAST, PLAIN, SourceRecord, Trial
 from headstart.measure.bench.summary import summarise
-from headstart.measure.bench.sweep import here, step_costs, sweep_points, why_not_predicted
+from headstart.measure.bench.sweep import c_of, here, step_costs, sweep_points, why_not_predicted
 from headstart.measure.bench.verdict import conclude
 from headstart.theory import DraftCost, StepCosts
 from headstart.theory.statistics import proportion
@@ -197,6 +197,8 @@ def test_here_is_where_the_runs_stood() -> None:
     assert place.alpha == pytest.approx(1.0)
     assert place.c == pytest.approx(0.004 / 3 / 0.04)
     assert place.v[8] == pytest.approx((0.016 + 0.03) / 0.04)
+    dearer = replace(made.COSTS, drafts={"D": DraftCost(0.001, 0.001, sibling=0.0005)})
+    assert c_of(dearer, "D", SourceRecord(10, 50, 30, 9)) == pytest.approx((0.004 + 2 * 0.0005) / 3 / dearer.plain)
 
 
 def test_what_a_step_takes_besides_grows_with_its_rows() -> None:

@@ -154,6 +154,16 @@ def test_levels_come_from_real_rounds_and_shapes_from_the_costs() -> None:
     assert timing.of("d").outside(3) == pytest.approx(0.2)
 
 
+def test_further_nodes_of_a_tree_are_scaled_and_predicted_with_its_levels() -> None:
+    costs = replace(COSTS, drafts={"d": DraftCost(token=0.2, sibling=0.05)})
+    chain, tree = drafted(4, 2, draft=1.6), Round("d", 10, 4, 2, 3, 4.2, Seconds(draft=2.2, verify=2.0))
+    timing = fit(costs, [plain()], [tree])  # twice as slow as when costs were taken
+    assert timing.step("d", 11, 4) == pytest.approx(4.2), "what was measured comes out again"
+    assert timing.of("d").draft("d", 4) == pytest.approx(chain.parts.draft)
+    assert predict(timing, [[tree]], None, tree=True).members["d"].c == pytest.approx(2.2 / 4)
+    assert predict(timing, [[tree]], None, tree=True).speedup.value == pytest.approx(3 / 4.2)
+
+
 def test_a_hiccup_does_not_count() -> None:
     rounds = [drafted(2, 1)] * 9 + [drafted(2, 1, verify=50.0)]
     timing = fit(COSTS, [plain()] * 9 + [plain(70.0)], rounds)
