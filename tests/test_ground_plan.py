@@ -94,8 +94,8 @@ def test_rooms_floors_and_arrows(house: Any) -> None:
 def test_the_step_loop_imports_little(house: Any) -> None:
     # Docstrings count: those of the public types list every field with its default, which is 50 lines of it. Compiled
     # softmax is 90, what drafters may read in a step 41, what
-    # tokens take by their place 31, what a judged draft asks of compiled code 105, and what a level's candidates ask of it,
-    # with its twin, 55.
+    # tokens take by their place 31, what a judged draft asks of compiled code 105, and what a level's candidates ask of
+    # it, with its twin, 55.
     assert house.weight(house.closure("headstart.engine.loop")) <= 5_585
 
 
