@@ -61,8 +61,9 @@ def test_generating_imports_no_wing_and_little_of_the_core(house: Any) -> None:
     # Draws of columns by their tokens, and layers that lie alike, are 50. What tokens of a prompt take by their place
     # is 70. What a judged draft asks of compiled code, with its twin, is 130. What bounds
     # the time of pacing, and what drafts pay for asking, is 95, for a tenth of a small model's step. What a node of a tree
-    # takes, parts of drafts that are corrected apart, and learning when a decision ends are 135.
-    assert house.weight(house.loaded) <= 26_105
+    # takes, parts of drafts that are corrected apart, and learning when a decision ends are 135. Rows that compiled code
+    # lays out, and a level's candidates that it chooses, are 30.
+    assert house.weight(house.loaded) <= 26_135
     rare = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["headstart.drafters"]
     assert rare
     assert not house.loaded & set(rare.values())
@@ -94,8 +95,9 @@ def test_rooms_floors_and_arrows(house: Any) -> None:
 def test_the_step_loop_imports_little(house: Any) -> None:
     # Docstrings count: those of the public types list every field with its default, which is 50 lines of it. Compiled
     # softmax is 90, what drafters may read in a step 41, what
-    # tokens take by their place 31, what a judged draft asks of compiled code 105.
-    assert house.weight(house.closure("headstart.engine.loop")) <= 5_530
+    # tokens take by their place 31, what a judged draft asks of compiled code 105, and what a level's candidates ask of
+    # it, with its twin, 55.
+    assert house.weight(house.closure("headstart.engine.loop")) <= 5_585
 
 
 def test_a_walk_follows_a_parameter_from_call_to_call(plan: ModuleType, tmp_path: Path) -> None:
