@@ -60,9 +60,9 @@ def test_generating_imports_no_wing_and_little_of_the_core(house: Any) -> None:
     # read within a step's bound is 189. Compiled softmax, its use and batches that are kept are 240.
     # Draws of columns by their tokens, and layers that lie alike, are 50. What tokens of a prompt take by their place
     # is 70. What a judged draft asks of compiled code, with its twin, is 130. What bounds the time of pacing, and what
-    # drafts pay for asking, is 95, for a tenth of a small model's step. What a node of a tree takes, parts of drafts that
-    # are corrected apart, and learning when a decision ends are 135. Rows that compiled code lays out, and a level's
-    # candidates that it chooses, are 30.
+    # drafts pay for asking, is 95, for a tenth of a small model's step. What a node of a tree takes, parts of drafts
+    # that are corrected apart, and learning when a decision ends are 135. Rows that compiled code lays out, and a
+    # level's candidates that it chooses, are 30.
     assert house.weight(house.loaded) <= 26_135
     rare = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["headstart.drafters"]
     assert rare

@@ -219,7 +219,7 @@ def test_it_reads_and_writes_within_its_bounds(compiled: Compiled, tmp_path: Pat
     int main() {
         for (int64_t size = 1; size < 1200; size += size < 600 ? 1 : 37) {
             std::vector<float> x(2 * size, 1.0f), p(2 * size), temperatures(2, 0.5f);
-            std::vector<double> above(2, -1.0), scores(6);
+            std::vector<double> above(2, -1.0), scores(12);
             std::vector<int64_t> found(12);
             x[size] = -3;
             headstart_softmax(x.data(), 2, size, temperatures.data(), p.data());

@@ -18,7 +18,7 @@ void headstart_activate(), headstart_forward(), headstart_gather(), headstart_ga
     headstart_layout(), headstart_multiply(), headstart_nibbles(), headstart_pack(), headstart_pack_blocks(),
     headstart_pack_grouped(),
     headstart_pack_whole(), headstart_packed_bytes(), headstart_read(), headstart_round_groups(),
-    headstart_rows_of_keys(), headstart_supported(), headstart_time_parts(),
+    headstart_rows(), headstart_rows_of_keys(), headstart_supported(), headstart_time_parts(),
     headstart_unpack_grouped(), headstart_use_openmp();
 }
 
@@ -39,7 +39,7 @@ struct Named {
 const Named KERNELS[] = {NAMED(activate),     NAMED(forward),      NAMED(gather),       NAMED(gather_rows),
                          NAMED(grouped_bytes), NAMED(layout),       NAMED(multiply),     NAMED(nibbles),
                          NAMED(pack),          NAMED(pack_blocks),  NAMED(pack_grouped), NAMED(pack_whole),   NAMED(packed_bytes),
-                         NAMED(read),          NAMED(round_groups), NAMED(rows_of_keys), NAMED(supported),    NAMED(time_parts),
+                         NAMED(read),          NAMED(round_groups), NAMED(rows_of_keys), NAMED(rows),         NAMED(supported),    NAMED(time_parts),
                          NAMED(unpack_grouped), NAMED(use_openmp)};
 
 constexpr uint64_t PAGE = 4096;

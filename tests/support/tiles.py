@@ -7,6 +7,7 @@ runs these tests with the kernels of that level.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,9 @@ def _emulated(level: levels.Level) -> levels.Level:
     """The level as this processor can have it."""
     needs = tuple(each for each in level.needs if not each.startswith("amx"))
     flags = tuple(each for each in level.flags if not each.startswith("-mamx"))
-    return replace(level, needs=needs, flags=(*flags, "-include", str(INSTRUCTIONS)))
+    # a library is kept by its flags, which therefore say what the instructions are
+    edition = hashlib.sha256(INSTRUCTIONS.read_bytes()).hexdigest()[:16]
+    return replace(level, needs=needs, flags=(*flags, "-include", str(INSTRUCTIONS), f"-DTILES_EDITION=0x{edition}"))
 
 
 AMX = _emulated(next(level for level in levels.LEVELS if level.name == "amx"))

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <vector>
 
 namespace {
 
@@ -153,9 +152,11 @@ extern "C" void headstart_softmax(const float *logits, int64_t rows, int64_t siz
 
 // The likeliest columns of rows of logits, `count` of each at most, for paths that go on from paths with these logarithms of
 // their probabilities, `above` [rows]. found [2][rows * count]: the row and the column of each; scores: the logarithm of the
-// probability of its path. Only those of a score of `least` or more, and of all the `most` best with their equals. Row by row,
-// the likeliest first. None of probability 0, or of a row without a distribution. Returns how many; -1 where there are too many.
-extern "C" int64_t headstart_likeliest(const float *logits, int64_t rows, int64_t size, int64_t count, const double *above, double least, int64_t most, int64_t *found, double *scores) {
+// probability of its path [rows * count], and room for as many. Only those of a score of `least` or more, and of all the `most`
+// best with their equals. Row by row, the likeliest first. None of probability 0, or of a row without a distribution. Returns
+// how many; -1 where there are too many.
+extern "C" int64_t headstart_likeliest(const float *logits, int64_t rows, int64_t size, int64_t count, const double *above,
+                                       double least, int64_t most, int64_t *found, double *scores) {
     if (size > MOST_BLOCKS * BLOCK || count > MOST || count > size) return -1;
     int64_t columns[MOST], kept = 0, *const of = found + rows * count;
     float values[MOST];
@@ -169,8 +170,9 @@ extern "C" int64_t headstart_likeliest(const float *logits, int64_t rows, int64_
         }
     }
     if (kept <= most) return kept;
-    std::vector<double> best(scores, scores + kept);
-    std::nth_element(best.begin(), best.begin() + most - 1, best.end(), std::greater<double>());
+    double *const best = scores + rows * count;
+    std::copy(scores, scores + kept, best);
+    std::nth_element(best, best + most - 1, best + kept, std::greater<double>());
     int64_t left = 0;
     for (int64_t i = 0; i < kept; ++i)
         if (scores[i] >= best[most - 1]) found[left] = found[i], of[left] = of[i], scores[left++] = scores[i];

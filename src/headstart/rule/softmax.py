@@ -120,7 +120,7 @@ class Compiled:
         width, above, least, most = wanted
         rows, size = x.shape
         room = rows * min(width, size)
-        found, scores = (ctypes.c_int64 * (2 * room))(), (ctypes.c_double * room)()
+        found, scores = (ctypes.c_int64 * (2 * room))(), (ctypes.c_double * (2 * room))()
         paths = (ctypes.c_double * rows)(*above)
         kept = self._likeliest(address(x), rows, size, room // rows, paths, least, most, found, scores)
         if kept < 0:

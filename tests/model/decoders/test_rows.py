@@ -14,7 +14,7 @@ from support.bounds import runs_within_bounds
 
 from headstart.base.errors import InvalidBatch
 from headstart.model import native
-from headstart.model.decoders.rows import SOURCE, Rows
+from headstart.model.decoders.rows import Rows
 from headstart.model.native import structs
 from headstart.model.packed import Packed, Segment
 from headstart.types import Draft
@@ -27,7 +27,7 @@ LENGTHS = (0, 7, 20)
 @pytest.fixture(autouse=True)
 def compiled() -> None:
     if not native.available():
-        pytest.skip(native.reason())
+        pytest.skip(str(native.reason()))
 
 
 class Lengths:
@@ -143,9 +143,22 @@ def test_rows_outside_are_refused(segment: Segment, words: str) -> None:
         Laid().lay(packed_of([segment]))
 
 
+def test_a_number_that_is_none_of_64_bits_is_refused() -> None:
+    with pytest.raises(InvalidBatch, match="63 bits"):
+        Laid().lay(packed_of([Segment(0, (1 << 63,))]))
+
+
+def test_a_long_chain_takes_no_room_for_ancestors() -> None:
+    """They see what lies before them, as committed tokens do: a room for each pair would be half a gigabyte."""
+    rows = Rows(structs.Batch(), (structs.Visible * 1)(), (None,), (9, 9999, 1, 9999))
+    rows.lay(packed_of([Segment(0, (1,), Draft.chain((2,) * 6000))]))
+    assert ctypes.sizeof(rows._numbers) < 1 << 20
+
+
 def test_it_reads_and_writes_within_its_bounds(tmp_path: Path) -> None:
     main = """
-    #include "rows.cpp"
+    #include <vector>
+    #include "rows.h"
     int main() {
         const int64_t windows[2] = {0, 2}, limits[4] = {9, 99, 2, 99};
         for (int64_t nodes = 0; nodes < 12; ++nodes)
@@ -155,12 +168,14 @@ def test_it_reads_and_writes_within_its_bounds(tmp_path: Path) -> None:
                         std::vector<int64_t> given = {1, 5, causal, held, nodes, wanted};
                         for (int64_t i = 0; i < causal + nodes; ++i) given.push_back(i % 9);
                         for (int64_t i = 0; i < nodes; ++i) given.push_back(i % 3 ? i - 1 : -1);
-                        const int64_t fed = causal + nodes - held, room = std::max<int64_t>(fed, 1), more = fed * nodes;
-                        std::vector<int64_t> out(6 * room + 1 + 2 * (3 * room + 1 + more));
-                        const int64_t judged = headstart_rows(
-                            std::vector<int64_t>(given).data(), 1, windows, 2, limits, room, more, out.data());
+                        const int64_t fed = causal + nodes - held, room = std::max<int64_t>({fed, nodes, 1});
+                        const int64_t more = (nodes - held) * nodes;
+                        std::vector<int64_t> out(7 * room + 1 + 2 * (3 * room + 1 + more));
+                        const RowsRoom to(room, more, out.data());
+                        const int64_t judged = lay_rows(
+                            std::vector<int64_t>(given).data(), 1, windows, 2, limits, to);
                         const int64_t right = wanted > fed ? -5 : fed == 0 ? 0 : std::max<int64_t>(wanted, 1);
                         if (judged != right) return 1;
                     }
     }"""
-    runs_within_bounds(main, SOURCE.parent, tmp_path)
+    runs_within_bounds(main, native.MAIN.parent, tmp_path)

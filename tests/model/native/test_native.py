@@ -150,8 +150,8 @@ def packed_with(runner: ModelRunner, **changes: Any) -> Packed:
 def test_slots_and_positions_that_do_not_exist(runner: ModelRunner) -> None:
     decoder = runner._decoder
     for changes, message in (
-        ({"token_positions": [5, POSITIONS]}, "the position 60, which is not below 60"),
-        ({"token_positions": [-1, 6]}, "the position -1"),
+        ({"starts": [POSITIONS - 1]}, "the position 60, which is not below 60"),
+        ({"starts": [-1]}, "the position -1"),
         ({"segments": [Segment(2, (3, 4))]}, "the slot 2, which is not below 2"),
         ({"segments": [Segment(-1, (3, 4))]}, "the slot -1"),
     ):

@@ -95,7 +95,8 @@ class TreePolicy:
         kind: of trees, so not "none".
         default_budget: nodes where the user chooses no number.
         limit: the most nodes that could pay, at most `MOST`.
-        width: nodes that a dynamic tree expands in a level, and children of each.
+        width: nodes that a dynamic tree expands in a level, and children of each, at most; a small tree has half of
+            its nodes, since the others would hardly have a child that is kept.
         depth: most levels; None lets the budget decide.
     """
 
@@ -131,7 +132,7 @@ class TreePolicy:
         nodes = min(nodes, MOST)
         greedy = row.sampling.greedy
         if self._kind == "top-k" or (self._kind == "mixed" and greedy):
-            return TopK(self._width, self.levels(nodes))
+            return TopK(min(self._width, max(2, nodes // 2)), self.levels(nodes))
         self._greedy[row.request] = greedy
         shapes = self._unlearnt if row.reproducible else self._shapes[greedy]
         return shapes.best(nodes, self.levels(nodes))

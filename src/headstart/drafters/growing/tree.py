@@ -87,9 +87,7 @@ class GrowingTree:
         self._room = sys.maxsize if room is None else max(0, room)
         # of each node that was met, whether or not the draft keeps it, by its number:
         self._tokens: list[int] = []
-        self._columns: list[
-            int
-        ] = []  # of its distribution, where that is over a part of the vocabulary; else the token
+        self._columns: list[int] = []  # of its distribution, which may be over a part of the vocabulary; or the token
         self._above: list[int] = []  # the number of its parent, -1 for x0
         self._fed: list[int] = []  # its index in `tokens`, -1 where it is not there
         self._places: list[int] = []  # its place in the shape, if there is one

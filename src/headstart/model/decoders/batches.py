@@ -50,18 +50,18 @@ class TiledBatches:
             batch = TiledBatch(packed, self._windows, outputs=outputs, layers=count, **self._fixed)
         return batch
 
-    def run(self, batch: TiledBatch, model: structs.Model) -> torch.Tensor:
-        """Run a batch that was taken; returns its logits [R, outputs].
+    def run(self, batch: TiledBatch, model: structs.Model) -> tuple[torch.Tensor, int]:
+        """Run a batch that was taken; returns its logits [R, outputs], and how many experts its rows chose.
 
         Raises:
             NotEnoughMemory: see `TiledBatch`.
         """
         batch.run(model)
-        logits = batch.logits
+        logits, touched = batch.logits, batch.experts_touched
         if batch.can_move:
             del batch.logits  # they are the caller's alone
             self._kept[:] = [batch]
-        return logits
+        return logits, touched
 
     def again(self) -> TiledBatches:
         """The same, which keep a batch of their own: for another cache, whose rows would throw away the other's."""

@@ -151,18 +151,19 @@ class FusedDecoder:
             raise InvalidBatch(
                 f"{model.layer_count} layers with taps {taps} of {len(self._layers)}", hint="ask for layers it has"
             )
-        batch = self._batches.take(packed, model)
-        rows, states = int(batch.struct.count), None
-        batch.struct.taps = None
+        rows, states = sum(map(len, packed.segments)), None
         if taps:
             states = torch.empty(len(taps), rows, model.width)  # one tensor for all: a step has little time for more
+        batch = self._batches.take(packed, model)
+        batch.struct.taps = None
+        if states is not None:
             pointers = (ctypes.c_void_p * (model.layer_count + 1))()
             for number, layer in enumerate(taps):
                 pointers[layer] = states.data_ptr() + 4 * number * rows * model.width
             batch.struct.taps = ctypes.addressof(pointers)
-        logits = self._batches.run(batch, model)
+        logits, touched = self._batches.run(batch, model)
         if self.experts_touched is not None:
-            self.experts_touched = batch.experts_touched
+            self.experts_touched = touched
         return Forward(logits, {} if states is None else dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:

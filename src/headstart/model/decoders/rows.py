@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-from headstart.base import compiling
 from headstart.base.errors import InvalidBatch
+from headstart.model import native
 from headstart.model.native import structs
 from headstart.model.packed import Packed
 
-SOURCE = Path(__file__).with_name("rows.cpp")
 HINT = "a drafter that runs forwards of its own must stay within its slots; otherwise this is a bug of headstart's"
 _PARTS = ("token", "position", "slot", "place in its slot", "judged row")
 
@@ -41,7 +38,7 @@ class Rows:
         Raises:
             InvalidBatch: the kernels would read or write outside a table or a slot.
         """
-        given, rows, ancestors = list[int](), 0, 0
+        given, rows, room, ancestors = list[int](), 0, 0, 0
         for segment, start in zip(packed.segments, packed.starts, strict=True):
             causal, draft = segment.causal, segment.draft
             nodes = len(draft.tokens)
@@ -51,12 +48,20 @@ class Rows:
             given += draft.parents
             fed = len(causal) + nodes - segment.held
             rows += fed
-            ancestors += fed * nodes
+            room = max(room, nodes)
+            if nodes > 1 and not draft.is_chain:  # nodes of chains see them as they see committed tokens
+                ancestors += (nodes - segment.held) * nodes
         segments = len(packed.segments)
-        if max(rows, segments) > self._room or ancestors > self._more:
-            self._make(max(rows, segments, self._room), max(ancestors, self._more))
-        numbers, windows, where = array("q", given), self._windows, (self._room, self._more, self._numbers)
-        judged = _function()(numbers.buffer_info()[0], segments, windows, len(windows), self._bounds, *where)
+        room = max(room, rows, segments)
+        if room > self._room or ancestors > self._more:
+            self._make(max(room, self._room), max(ancestors, self._more))
+        try:
+            numbers = array("q", given)
+        except OverflowError:
+            raise InvalidBatch("a row has a number of more than 63 bits", hint=HINT) from None
+        windows, where = self._windows, (self._room, self._more, self._numbers)
+        lay = native.kernels().rows
+        judged = lay(numbers.buffer_info()[0], segments, windows, len(windows), self._bounds, *where)
         if judged <= 0:
             raise self._invalid(-1 - judged, rows)
         struct = self._struct
@@ -69,25 +74,11 @@ class Rows:
         return InvalidBatch(f"a row has the {name} {wrong}, which is not below {limit}", hint=HINT)
 
     def _make(self, room: int, more: int) -> None:
-        """Make room for so many rows, and for so many places that they see in trees."""
-        sizes = [*[room] * 5, room + 1, *[room, room, room + 1, more] * len(self._windows)]
+        """Make room for so many rows, and for so many places that they see in trees, as `RowsRoom` of rows.h says."""
+        sizes = [*[room] * 5, room + 1, room, *[room, room, room + 1, more] * len(self._windows)]
         self._room, self._more, self._numbers = room, more, (ctypes.c_int64 * sum(sizes))()
         at = [ctypes.addressof(self._numbers) + 8 * begin for begin in accumulate(sizes[:-1], initial=0)]
         struct = self._struct
         struct.ids, struct.positions, struct.slots, struct.places, struct.judged, struct.segments = at[:6]
-        for seen, first in zip(self._visible, range(6, len(at), 4), strict=True):
+        for seen, first in zip(self._visible, range(7, len(at), 4), strict=True):
             seen.first, seen.last, seen.extra_begin, seen.extra = at[first : first + 4]
-
-
-@functools.cache
-def _function() -> Any:
-    """The function of this process. Who has row kernels has a compiler, or libraries that came with the package.
-
-    Raises:
-        Unavailable: it cannot be had.
-    """
-    function = ctypes.CDLL(str(compiling.library(SOURCE).path)).headstart_rows
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    function.argtypes = (pointer, number, pointer, number, pointer, number, number, pointer)
-    function.restype = number
-    return function

@@ -147,7 +147,7 @@ class FusedHead(Head):
             left, pointers = torch.empty(len(rows), self._model.width), (ctypes.c_void_p * (self.config.layers + 1))()
             pointers[self.config.layers] = left.data_ptr()
             struct.taps = ctypes.addressof(pointers)
-        return HeadOutput(self._batches.run(batch, self._model), states, left)
+        return HeadOutput(self._batches.run(batch, self._model)[0], states, left)
 
     def weights(self) -> Iterable[Tensor]:
         return (*super().weights(), *self._weights.tensors)

@@ -82,6 +82,7 @@ class Kernels:
         self.gather = function("gather", None, _pointer, _pointer, _number, _int, *[_number] * 5, _pointer, _number)
         self.gather_rows = function("gather_rows", None, _pointer, *[_number] * 6, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
+        self.rows = function("rows", _number, *[_pointer, _number] * 2, _pointer, *[_number] * 2, _pointer)
         self.read = function("read", ctypes.c_uint32, _pointer, *[_number] * 2)
         self.time_parts = function("time_parts", None, _pointer)
         self.forward = function("forward", _status, ctypes.POINTER(Model), ctypes.POINTER(Batch))

@@ -29,6 +29,7 @@
 #include "products.h"
 #include "reading.h"
 #include "rounding.h"
+#include "rows.h"
 
 // The structures that Python fills (structs.py). `headstart_layout` says how they lie in memory.
 
@@ -1016,6 +1017,12 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
         multiply(team, *p, rows, scale, count, b.of_member(team).sums, y);
     });
     return 0;
+}
+
+// Lays out the rows of a batch: see rows.h.
+int64_t headstart_rows(const int64_t *given, int64_t segments, const int64_t *windows, int64_t window_count,
+                       const int64_t *limits, int64_t room, int64_t more, int64_t *out) {
+    return lay_rows(given, segments, windows, window_count, limits, RowsRoom(room, more, out));
 }
 
 // Reads memory, for the time that it takes.

@@ -100,8 +100,9 @@ inline Interleaved interleaved(const Grouping &of, int64_t count) {
 // as the product wants it: `taken_off` times the negative sum as int32, or where minimums are stored the negative sum as float32.
 // Interleaved rows have the first of these parts of all of them, then the second, then the third.
 inline int64_t grouped_padded(int64_t inputs) { return (inputs + 127) / 128 * 128; }
-inline int64_t grouped_sums_at(int64_t inputs) { return grouped_padded(inputs) + (inputs / 32 * 4 + LINE) / LINE * LINE; }
-inline int64_t grouped_row_bytes(int64_t inputs) { return grouped_sums_at(inputs) + (inputs / 16 * 4 + LINE) / LINE * LINE; }
+inline int64_t in_lines(int64_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+inline int64_t grouped_sums_at(int64_t inputs) { return grouped_padded(inputs) + in_lines((inputs + 31) / 32 * 4); }
+inline int64_t grouped_row_bytes(int64_t inputs) { return grouped_sums_at(inputs) + in_lines((inputs + 15) / 16 * 4); }
 
 // -- rows -------------------------------------------------------------------------------------------------------------
 
@@ -483,7 +484,8 @@ inline bool in_usual_form(const Grouping &of) {
     return HAS_USUAL_FORM<BITS> && of.group == LANES && of.scales == SCALES_UNITS && (of.minimum == STORED) == (BITS == 2);
 }
 
-// So many bytes on in a part of a row, of N interleaved ones that begin with lines of the cache.
+// So many bytes on in a part of a row, of N interleaved ones. They begin with a line of the cache, so that the address tells
+// where a row's line ends.
 template <int N>
 inline const uint8_t *next_of(const uint8_t *at, int64_t bytes) {
     at += bytes;
