@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rows import a_row
 
 from headstart.drafters.growing.policy import MOST, TreePolicy
 from headstart.drafters.growing.ranks import PRIOR, Ranks, outcomes
+from headstart.drafters.growing.tree import TopK
 from headstart.theory.trees import Shape, Table, best_tree, likeliest_gains, tree_tokens
 from headstart.types import Draft
 
@@ -146,6 +148,13 @@ def test_what_a_budget_buys() -> None:
     fixed = TreePolicy("sampled", 32, MOST, width=8, depth=5)
     assert [fixed.levels(n) for n in (0, 1, 4, 5, 6, 64)] == [0, 1, 4, 5, 5, 5]
     assert all(depth == min(n, 5) for n, depth in fixed.sizes)
+
+
+def test_a_small_tree_expands_half_of_its_nodes() -> None:
+    ways = TreePolicy("top-k", 32, MOST, width=8, depth=None)
+    row = a_row(0, 2, 90)
+    assert [ways.plan(row, n) for n in (1, 4, 8)] == [TopK(2, 1), TopK(2, 4), TopK(4, 3)]
+    assert ways.plan(row, 24) == TopK(8, 6)
 
 
 def test_shape_is_a_value() -> None:
