@@ -245,10 +245,11 @@ def test_dynamic_trees_are_the_likeliest_paths(
     assert len(grown) > 10
     for text, context, draft in grown[::3]:
         assert len(draft) == min(14, context.budget.nodes)
-        assert set(paths(draft)) == likeliest(plain, text, len(draft), max(draft.depths))
+        width = min(10, max(2, len(draft) // 2))
+        assert set(paths(draft)) == likeliest(plain, text, len(draft), max(draft.depths), width)
 
 
-def likeliest(plain: Plain, text: Sequence[int], count: int, depth: int, width: int = 10) -> set[tuple[int, ...]]:
+def likeliest(plain: Plain, text: Sequence[int], count: int, depth: int, width: int) -> set[tuple[int, ...]]:
     """EAGLE-2, written down again: expand the `width` best of each level, rank all candidates."""
     scores: dict[tuple[int, ...], float] = {}
     frontier: list[tuple[int, ...]] = [()]

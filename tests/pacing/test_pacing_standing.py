@@ -11,7 +11,7 @@ import torch
 from support.pacing_life import FLAT, event
 from support.rows import a_row
 
-from headstart.pacing.belief import SourcePrior
+from headstart.pacing.belief import Belief, SourcePrior
 from headstart.pacing.constants import SETTLED_STEPS, UNKNOWN_COST
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
@@ -46,6 +46,33 @@ def test_a_lone_rows_drafts_stand_until_one_was_judged(monkeypatch: pytest.Monke
     assert after_a_draft <= set(decisions)
     others = sorted(set(decisions) - after_a_draft - {0})
     assert others == [3 + SETTLED_STEPS]
+
+
+def test_what_is_learned_when_a_decision_ends_is_no_part_of_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows with the steps for which the decision stood, and a price that grew with it would let it stand longer."""
+    now = [0.0]
+    pacing = AdaptivePacing([Source("ngram", 8)], StepCosts(FLAT, 0.0, {"ngram": DraftCost()}), clock=lambda: now[0])
+
+    def taking(seconds: float, function: Any) -> Any:
+        def timed(*args: Any, **options: Any) -> Any:
+            now[0] += seconds
+            return function(*args, **options)
+
+        return timed
+
+    monkeypatch.setattr(Group, "_decide", taking(0.0004, Group._decide))
+    monkeypatch.setattr(Belief, "learn", taking(0.00005, Belief.learn))
+    shares = []
+    for at in range(100):
+        plan = pacing.plan([a_row(r, 10 + at, 500) for r in range(8)])
+        drafts = [Draft((0,) * b.nodes, tuple(range(-1, b.nodes - 1)), source="ngram") for b in plan.budgets]
+        pacing.observe(
+            plan,
+            [event(r, 10 + at, b, d, 0, 8, 0, 0.01) for r, (b, d) in enumerate(zip(plan.budgets, drafts, strict=True))],
+        )
+        shares.append(pacing._shared.deciding_share)
+    assert pacing._shared._deciding[True] == pytest.approx(0.0004, rel=0.01)
+    assert max(shares) > 0.0004  # which steps pay for together
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -211,3 +211,21 @@ def test_one_size_is_judged_as_a_whole() -> None:
     """The nodes of a lookahead window are in no order; what is learnt is how deep it holds."""
     pacing = AdaptivePacing([Source("window", 30, ((30, 3),))], StepCosts(FLAT))
     assert pacing._shared.priors[0].trees is None
+
+
+@pytest.mark.parametrize("growth", [0.0, 0.1])
+def test_a_batch_pays_for_the_further_nodes_that_its_rows_share(growth: float) -> None:
+    """A wide tree of few levels may share more than a narrow one of many."""
+    cost = DraftCost(0.0005, 0.0008, growth=growth, sibling=0.0008)
+    costs = CurrentCosts(StepCosts(FLAT, 0.0, {"tree": cost}), ["tree"])
+    sizes = [size for size in SIZES if size[0] <= 20]
+    nodes, depths = np.array(sizes).T
+    gains = 1.6 * (1 - 0.55**depths) + 0.06 * (nodes - depths) ** 0.5
+    options = [[DraftOption(0, 1.0, nodes, depths, gains)] for _ in range(2)]
+
+    def rate(place: int) -> float:
+        seconds = costs.step(2, 2 + 2 * float(costs.weigh(*sizes[place]))) + costs.draft(0, sizes[place], 2)
+        return float(2 + 2 * gains[place]) / seconds
+
+    choice = choose(options, costs, batch=2, sampled=[False] * 2)
+    assert choice.rate > 0.99 * max(map(rate, range(len(sizes))))

@@ -123,15 +123,17 @@ class AdaptivePacing(Pacing):
         doubtful = self._shared.costs.doubtful
         extra, spread = sum([budget.nodes for budget in budgets.values()]), 0.0
         began = self._clock()
+        self._shared.settle()
+        settled = self._clock()
         together = self._shared.plan(shared, len(rows), extra)
         for (row, _), budget in zip(shared, together.budgets, strict=True):
             budgets[row.request] = budget
         tried.update(together.tried)
         if shared and not doubtful:
             if together.decided:
-                deciding = self._clock() - began
-                self._shared.decided_in(deciding, len(shared))
-                spread = -deciding
+                decided = self._clock()
+                self._shared.decided_in(decided - settled, len(shared), settled - began)
+                spread = began - decided
             spread += self._shared.deciding_share
         # A batch's decision stands for several steps, each of which says as much
         # A plain step that is due is for nothing else

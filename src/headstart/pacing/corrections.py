@@ -86,11 +86,11 @@ class DraftParts(NamedTuple):
 
 
 class DraftCorrection:
-    """The same of what a source's drafts take: of all of it, and besides of each of its parts, of which only the sum is
-    seen. An error moves each as far as it may be what was wrong (a Kalman filter that neglects correlations).
+    """The correction of what a source's drafts take: of all of it, and besides of each of its parts, of which only the
+    sum is seen. An error moves each as far as it may be what was wrong (a Kalman filter that neglects correlations).
 
-    Parts go wrong by themselves: a start finds the caches cold, and a text decides how soon a tree has no more likely
-    nodes.
+    Parts go wrong by themselves: a start finds the caches cold, and where a text is hard to guess a tree ends in fewer
+    levels than it may have.
 
     Args:
         cost: of a profile. Where it has one part there is nothing to tell apart.
@@ -105,7 +105,8 @@ class DraftCorrection:
         self._scatter = Scatter()
         self._residual = 0.0
         self.factors = DraftParts(1.0, 1.0, 1.0, 1.0)
-        """Times what the profile says: of each part, and of what is none."""
+        """What the seconds of the profile are multiplied by: each part by its own, and reading, which is none, by
+        `whole`."""
 
     def spread(self, shares: DraftParts) -> float:
         """Variance of what is expected of seconds of which all, and each part, are these shares."""

@@ -38,7 +38,8 @@ class Drafted(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What drafts of one source cost in a batch, by size, the shallowest first: the first is no draft. All [size]."""
+    """What drafts of one source cost in a batch, by size, those that share least first: the first is no draft.
+    All [size]."""
 
     nodes: NDArray[Any]
     depths: NDArray[Any]
@@ -138,10 +139,10 @@ class CurrentCosts:
         known = self._sizes.get(key)
         if known is None:
             nodes, depths, order = np.concatenate(([0], nodes)), np.concatenate(([0], depths)), None
-            if (np.diff(depths) < 0).any():  # so that all sizes of at most so many levels stand in front
-                order = depths.argsort(kind="stable")
-                nodes, depths = nodes[order], depths[order]
             own, shared = self.shares(source, nodes, depths, rows, requests, drawn)
+            if (np.diff(shared) < 0).any():  # so that all sizes that share at most so much stand in front
+                order = shared.argsort(kind="stable")
+                nodes, depths, own, shared = (each[order] for each in (nodes, depths, own, shared))
             known = self._sizes[key] = Sizes(nodes, depths, self.weigh(nodes, depths), own, shared, order)
         return known
 

@@ -169,10 +169,14 @@ class Group:
         """Steps of so many requests of which these seconds are 0.5%, at most `HORIZON_STEPS`."""
         return int(min(seconds / self.costs.step_now(batch) / MIN_TIME_SHARE, HORIZON_STEPS))
 
-    def decided_in(self, seconds: float, batch: int) -> None:
+    def decided_in(self, seconds: float, batch: int, learning: float = 0.0) -> None:
         """A decision on so many rows took this long. It then stands until it has taken 0.5% of the time, up to a
         limit: a small model's step takes little longer than a decision. One on a lone row stands until some drafts were
-        judged, at most a few."""
+        judged, at most a few.
+
+        learning: seconds that went before it into what the steps since the last one had shown. There is more of that
+        the longer a decision stands, so that steps pay for it, but decisions do not stand longer for it.
+        """
         several, drafts = batch > 1, any(budget.nodes for budget in self._decided[1])
         # The first may have been interrupted, and so may any other
         known = self._deciding[several] or min(seconds, UNKNOWN_COST * self.costs.step_now(batch))
@@ -186,7 +190,7 @@ class Group:
             if drafts:
                 stands = max(1.0, min(stands, self._unjudged / self._often))
             self._usual = min(round(stands), REFRESH_STEPS)
-        self.deciding_share = seconds / stands
+        self.deciding_share = (seconds + learning) / stands
 
     def _decision(self, batch: int) -> float:
         """Seconds of a decision on a batch, as costs are: without the level that all of them share."""

@@ -308,11 +308,15 @@ def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
 
 def timed_sizes(part: Drafter) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
     """(nodes, depth) of a short, a long and a wide draft: of trees the smallest, and the deepest of those that fit into
-    the forwards that are always timed, with the fewest nodes and with the most. A long chain is the widest, too."""
+    the forwards that are always timed, with the fewest nodes and with the most; the next wider one where that is the
+    same. A long chain is the widest, too."""
     sizes = capabilities.sizes(part) or ((1, 1), (LONG_DRAFT, LONG_DRAFT))
     some = [size for size in sizes if size[0] <= FEW_ROWS[-1]] or sizes[:1]
     long = max(some, key=lambda size: (size[1], -size[0]))
-    return sizes[0], long, max(size for size in some if size[1] == long[1])
+    wide = max(size for size in some if size[1] == long[1])
+    if wide == long:
+        wide = min((size for size in sizes if size[1] == long[1] and size[0] > long[0]), default=long)
+    return sizes[0], long, wide
 
 
 def _draft_cost(part: Drafter, found: Mapping[Name, float], requests: int, step: float) -> DraftCost:

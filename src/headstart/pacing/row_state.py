@@ -77,7 +77,7 @@ class RowState:
             return NOTHING_ASKED
         asked = self._asked(step, sources)
         self.group.later(partial(self._believe, step, asked, sources))
-        if draft.q is not None:
+        if draft.q is not None or any(each.q is not None for each in draft.passed_over):
             self.group.settle()  # distributions take much room
         if asked.unread or len(draft) or any(map(len, draft.passed_over)):
             self.group.judged_alone(news=tried is not None)
