@@ -609,7 +609,9 @@ def with_tokens(config: Any, size: int, *, eos: int, pad: int | None = None) -> 
 def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """A model of which no parameter is trivial: gains are not 1, biases not 0."""
     own_config = listed(copy.deepcopy(config))
-    model = AutoModelForCausalLM.from_config(own_config, attn_implementation="eager", dtype=dtype).eval()
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(1)  # transformers draws some of what is not replaced below
+        model = AutoModelForCausalLM.from_config(own_config, attn_implementation="eager", dtype=dtype).eval()
     generator = torch.Generator().manual_seed(1)
     tied = model.state_dict().keys() - dict(model.named_parameters()).keys() - dict(model.named_buffers()).keys()
     with torch.no_grad():
